@@ -1,0 +1,1 @@
+"""Experiments and measurements: ``python -m matfree_hier.bench``."""
