@@ -7,8 +7,8 @@ from typing import Any
 
 _MAX_PASSES = (
     "The passes over the data ran out before the residuals met `tol`. Likely causes: (a) `max_passes` is too"
-    " small; (b) `k` asks for eigenvalues inside the bulk, where neighbours are close and carry no feature: ask"
-    ' for fewer, or pass `stop="outliers"`; (c) the block is narrow for this spectrum: raise `block_size` or'
+    " small; (b) `k` asks for eigenvalues inside the bulk, where neighbours are close and carry no feature:"
+    ' ask for fewer, or pass `stop="outliers"`; (c) the block is narrow for this spectrum: raise `block_size` or'
     " `max_basis`. The pairs found so far are kept: pass them as `start` to go on."
 )
 _DTYPE_LIMIT = (
@@ -25,10 +25,11 @@ _OPERATOR_FAILED = (
     ' so large that their products overflow: standardise them, or pass `dtype="float64"`.'
 )
 _NO_FEATURE_FOUND = (
-    "No eigenvalue stands above the bulk, so no feature was found and the prediction is the mean and the linear"
-    " part. Likely causes: (a) too few samples: the strongest feature needs about D E[t^2] / (2 theta^2) of"
-    " them, theta its strength; (b) `degree` is not the degree of the target; (c) the inputs are far from standard"
-    " normal: standardise, whiten or Gaussianise them. Pass an integer `n_features` to keep features regardless."
+    "No eigenvalue stands above the bulk, so no feature was found and the prediction is the mean and the"
+    " linear part. Likely causes: (a) too few samples: the strongest feature needs about D E[t^2] / (2 theta^2) of"
+    " them, theta its strength; (b) `degree` is not the degree of the target; (c) the inputs are far from"
+    " standard normal: standardise, whiten or Gaussianise them. Pass an integer `n_features` to keep features"
+    " regardless."
 )
 
 
@@ -37,8 +38,8 @@ class Status(enum.Enum):
 
     CONVERGED = "Every residual asked for is at most `tol` times the norm of the operator."
     OUTLIERS_RESOLVED = (
-        "Every eigenvalue outside the bulk met `tol`; the others lie at the edge of the bulk, carry no feature"
-        ' and were left unconverged, as `stop="outliers"` asks.'
+        "Every eigenvalue outside the bulk met `tol`; the others lie at the edge of the bulk, carry no"
+        ' feature and were left unconverged, as `stop="outliers"` asks.'
     )
     MAX_PASSES = _MAX_PASSES
     DTYPE_LIMIT = _DTYPE_LIMIT
