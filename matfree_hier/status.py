@@ -8,8 +8,8 @@ from typing import Any
 _MAX_PASSES = (
     "The passes over the data ran out before the residuals met `tol`. Likely causes: (a) `max_passes` is too"
     " small; (b) `k` asks for eigenvalues inside the bulk, where neighbours are close and carry no feature:"
-    ' ask for fewer, or pass `stop="outliers"`; (c) the block is narrow for this spectrum: raise `block_size` or'
-    " `max_basis`. The pairs found so far are kept: pass them as `start` to go on."
+    ' ask for fewer, or pass `stop="outliers"`; (c) the block is narrow for this spectrum: raise `block_size`'
+    " or `max_basis`. The pairs found so far are kept: pass them as `start` to go on."
 )
 _DTYPE_LIMIT = (
     "The residuals stopped at what the precision of the operator allows, above `tol`. Pass"
@@ -26,8 +26,8 @@ _OPERATOR_FAILED = (
 )
 _NO_FEATURE_FOUND = (
     "No eigenvalue stands above the bulk, so no feature was found and the prediction is the mean and the"
-    " linear part. Likely causes: (a) too few samples: the strongest feature needs about D E[t^2] / (2 theta^2) of"
-    " them, theta its strength; (b) `degree` is not the degree of the target; (c) the inputs are far from"
+    " linear part. Likely causes: (a) too few samples: the strongest feature needs about D E[t^2] / (2 theta^2)"
+    " of them, theta its strength; (b) `degree` is not the degree of the target; (c) the inputs are far from"
     " standard normal: standardise, whiten or Gaussianise them. Pass an integer `n_features` to keep features"
     " regardless."
 )
