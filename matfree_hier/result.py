@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from matfree_hier.status import NotConverged, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 Array = NDArray[np.float64]
 
@@ -75,8 +77,8 @@ class History:
         Returns
         -------
         dict
-            ``passes``, ``seconds``, ``samples_per_second`` of shape (m,); ``ritz_values`` and ``residuals`` of
-            shape (m, k), short rows filled with NaN.
+            ``passes``, ``seconds``, ``samples_per_second`` of shape (m,); ``ritz_values`` and
+            ``residuals`` of shape (m, k), short rows filled with NaN.
         """
         return {
             "passes": np.array(self.passes, dtype=np.float64),
