@@ -260,7 +260,8 @@ def unpack(v: ArrayLike, d: int, q: int) -> NDArray[Any]:
             parents[source] = np.arange(len(source))
         lead *= d
         block = block[:, parents].reshape(lead, n_packed(d, r - 1), -1)
-    return block.reshape(n_tensor, *v.shape[1:])
+    result: NDArray[Any] = block.reshape(n_tensor, *v.shape[1:])
+    return result
 
 
 def pack(T: ArrayLike, d: int, q: int) -> NDArray[Any]:
@@ -297,7 +298,8 @@ def pack(T: ArrayLike, d: int, q: int) -> NDArray[Any]:
         for source, new in _removals(d, r):
             joined[:, new] += block[:, source[new]]
         block = joined
-    return (block * _weights(d, q, T.dtype)).reshape(-1, *T.shape[1:])
+    result: NDArray[Any] = (block * _weights(d, q, T.dtype)).reshape(block.shape[1], *T.shape[1:])
+    return result
 
 
 def _removals(d: int, r: int) -> list[tuple[NDArray[np.int64], NDArray[np.bool_]]]:
