@@ -1,1 +1,1 @@
-"""Experiments and measurements: ``python -m matfree_hier.bench``."""
+"""Measurements, ``python -m matfree_hier.bench [EXPERIMENT]``: a file and a table of scenarios for each."""
