@@ -26,7 +26,7 @@ _OPERATOR_FAILED = (
 )
 _NO_FEATURE_FOUND = (
     "No eigenvalue stands above the bulk, so no feature was found and the prediction is the mean and the"
-    " linear part. Likely causes: (a) too few samples: the strongest feature needs about D E[t^2] / (2 theta^2)"
+    " linear part. Likely causes: (a) few samples: the strongest feature needs about D E[t^2] / (2 theta^2)"
     " of them, theta its strength; (b) `degree` is not the degree of the target; (c) the inputs are far from"
     " standard normal: standardise, whiten or Gaussianise them. Pass an integer `n_features` to keep features"
     " regardless."
