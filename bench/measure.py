@@ -89,8 +89,8 @@ def time_interleaved(
 ) -> dict[str, np.ndarray]:
     """Time each call once per round, round after round, so that all see the same machine.
 
-    A processor that slows down or a neighbour that wakes up then disturbs every candidate alike, and the ratio
-    of two times of one round is fairer than the ratio of two means.
+    A processor that slows down or a neighbour that wakes up then disturbs every candidate alike, and the
+    ratio of two times of one round is fairer than the ratio of two means.
 
     Parameters
     ----------
@@ -99,8 +99,8 @@ def time_interleaved(
     repeats : int
         Rounds, at least 1.
     pause : float
-        Seconds of rest before each call. BLAS threads go on spinning for some milliseconds after a product and
-        would take the processor from whatever is timed next.
+        Seconds of rest before each call. BLAS threads go on spinning for some milliseconds after a product
+        and would take the processor from whatever is timed next.
 
     Returns
     -------
@@ -151,8 +151,8 @@ def resident_bytes() -> int:
 def peak_bytes() -> int:
     """Return the highest resident memory of this process so far.
 
-    On Linux this is VmHWM and not ru_maxrss: the latter survives exec, so that a small child of a large parent
-    would report its parent's memory.
+    On Linux this is VmHWM and not ru_maxrss: the latter survives exec, so that a small child of a large
+    parent would report its parent's memory.
     """
     peak = _from_proc_status("VmHWM")
     if peak is not None:

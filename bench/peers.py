@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from math import comb, sqrt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from numpy.typing import NDArray
 
-def hermite_features(X: np.ndarray, degree: int) -> np.ndarray:
+    Array = NDArray[Any]
+
+
+def hermite_features(X: Array, degree: int) -> Array:
     """Return the packed Hermite features of each sample, one feature a row.
 
     Features of smallest index i, occurring m times, are h_m(x_i) times all features of degree q - m in the
@@ -27,11 +31,10 @@ def hermite_features(X: np.ndarray, degree: int) -> np.ndarray:
     ndarray of the dtype of X, shape (D, n)
     """
     n, d = X.shape
-    hermite = [np.ones((d, n), X.dtype), np.ascontiguousarray(X.T)]
+    x, number = np.ascontiguousarray(X.T), X.dtype.type
+    hermite = [np.ones_like(x), x]
     for m in range(1, degree):
-        hermite.append(
-            (hermite[1] * hermite[m] - X.dtype.type(sqrt(m)) * hermite[m - 1]) / X.dtype.type(sqrt(m + 1))
-        )
+        hermite.append((x * hermite[m] - number(sqrt(m)) * hermite[m - 1]) / number(sqrt(m + 1)))
     panels = {0: np.ones((1, n), X.dtype)}
     for r in range(1, degree + 1):
         panels[r] = np.empty((comb(d + r - 1, r), n), X.dtype)
@@ -45,19 +48,20 @@ def hermite_features(X: np.ndarray, degree: int) -> np.ndarray:
     return panels[degree]
 
 
-def apply_with_features(features: np.ndarray, t: np.ndarray, V: np.ndarray) -> np.ndarray:
+def apply_with_features(features: Array, t: Array, V: Array) -> Array:
     """Return sum_i t_i F_i (F_i^T V) for features of shape (D, n) already formed."""
-    return features @ (t[:, None] * (features.T @ V))
+    product: Array = features @ (t[:, None] * (features.T @ V))
+    return product
 
 
 def apply_in_chunks(
-    X: np.ndarray,
-    t: np.ndarray,
-    V: np.ndarray,
+    X: Array,
+    t: Array,
+    V: Array,
     degree: int,
     rows: int,
-    make_features: Callable[[np.ndarray, int], np.ndarray] = hermite_features,
-) -> np.ndarray:
+    make_features: Callable[[Array, int], Array] = hermite_features,
+) -> Array:
     """Return (1/n) sum_i t_i (F_i F_i^T - I) V / sqrt 2, the features made ``rows`` samples at a time.
 
     Parameters
@@ -77,11 +81,13 @@ def apply_in_chunks(
     for start in range(0, len(X), rows):
         chunk = slice(start, start + rows)
         W += apply_with_features(make_features(X[chunk], degree), t[chunk], V)
-    return W / (len(X) * sqrt(2)) - t.mean(dtype=np.float64) / sqrt(2) * V
+    W /= len(X) * sqrt(2)
+    W -= t.mean(dtype=np.float64) / sqrt(2) * V
+    return W
 
 
-def error_scale(X: np.ndarray, t: np.ndarray, V: np.ndarray, degree: int) -> float:
-    """Return the largest sum of absolute values behind an entry of the product, which its rounding scales with.
+def error_scale(X: Array, t: Array, V: Array, degree: int) -> float:
+    """Return the largest sum of absolute values behind an entry of the product: its rounding scales with it.
 
     This is max |Phi|^T (|t| |Phi| |V|) / (n sqrt 2) + |mean t| |V| / sqrt 2; memory O(n D).
     """
@@ -90,8 +96,8 @@ def error_scale(X: np.ndarray, t: np.ndarray, V: np.ndarray, degree: int) -> flo
     return float(np.max(sums + abs(t.mean()) / sqrt(2) * np.abs(V)))
 
 
-def polynomial_features(X: np.ndarray, degree: int) -> np.ndarray:
-    """Return scikit-learn's monomials of exactly this degree, one a row: as many as there are Hermite features."""
+def polynomial_features(X: Array, degree: int) -> Array:
+    """Return scikit-learn's monomials of this degree, one a row: as many as there are Hermite features."""
     from sklearn.preprocessing import PolynomialFeatures
 
     return np.ascontiguousarray(PolynomialFeatures((degree, degree), include_bias=False).fit_transform(X).T)

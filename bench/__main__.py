@@ -1,0 +1,133 @@
+"""The command ``python -m matfree_hier.bench``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from matfree_hier.bench.experiment import EXPERIMENTS, Options, choose_cases, load_runner, load_scenarios
+from matfree_hier.bench.measure import ChildError, machine, to_json, usable_cpus, versions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+PROGRAM = "python -m matfree_hier.bench"
+DEFAULT_OUT = "matfree_hier_bench"
+DONE, MISSED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports a bad argument in one line, without the usage text."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(BAD_USAGE, f"{self.prog}: {message}\n")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = _Parser(
+        prog=PROGRAM,
+        description="Measure matfree_hier on this machine. Each measurement runs in a process of its own.",
+        epilog=_epilog(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "experiment", nargs="?", default="main", metavar="EXPERIMENT", help="what to run, see below (main)"
+    )
+    parser.add_argument("--preset", default="default", metavar="NAME", help="how large, see below (default)")
+    parser.add_argument(
+        "--out", type=Path, default=Path(DEFAULT_OUT), metavar="DIR", help=f"folder for files ({DEFAULT_OUT})"
+    )
+    parser.add_argument("--seed", type=_at_least(0), metavar="N", help="seed in place of the scenario's own")
+    parser.add_argument(
+        "--threads",
+        type=_at_least(1),
+        metavar="N",
+        help="threads of kernels and BLAS (all processors)",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object a line and no table")
+    parser.add_argument("--versions", action="store_true", help="print the versions of all that is measured")
+    parser.add_argument("--version", action="version", version=f"matfree-hier {versions()['matfree-hier']}")
+    return parser
+
+
+def _at_least(bound: int) -> Callable[[str], int]:
+    def integer(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = bound - 1
+        if value < bound:
+            msg = f"must be an integer of at least {bound}, got {text}."
+            raise argparse.ArgumentTypeError(msg)
+        return value
+
+    return integer
+
+
+def _epilog() -> str:
+    lines = ["experiments and their presets:"]
+    for name, summary in EXPERIMENTS.items():
+        lines.append(f"  {name:<12} {summary}")
+        lines.extend(
+            f"    {preset:<10} {', '.join(cases)}"
+            for preset, cases in load_scenarios(name)["presets"].items()
+        )
+    lines += [
+        "",
+        "files written to DIR: EXPERIMENT.jsonl (every record), and by main run.h5 (spectra, recovery,",
+        "provenance; one named run a scenario) and a figure NAME.png a scenario.",
+        "",
+        "exit status: 0 done; 1 an accuracy that was asked for is missed; 2 bad arguments; 130 interrupted.",
+    ]
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    parser = build_parser()
+    options = parser.parse_args(arguments)
+    if options.versions:
+        print("\n".join(f"{name} {version}" for name, version in versions().items()))
+        return DONE
+    try:
+        cases = choose_cases(options.experiment, options.preset)
+        options.out.mkdir(parents=True, exist_ok=True)
+    except (ValueError, OSError) as error:
+        print(f"{PROGRAM}: {error}", file=sys.stderr)
+        return BAD_USAGE
+    job = Options(
+        cases=cases,
+        out=options.out,
+        threads=options.threads or usable_cpus(),
+        seed=options.seed,
+        as_json=options.json,
+    )
+    try:
+        return _run(options.experiment, job)
+    except KeyboardInterrupt:
+        again = " ".join([PROGRAM, *(sys.argv[1:] if arguments is None else arguments)])
+        print(f"{PROGRAM}: interrupted; to run it again: {again}", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _run(experiment: str, job: Options) -> int:
+    """Run an experiment, write its records, and say what it missed."""
+    job.emit(machine() | {"experiment": experiment, "threads": job.threads})
+    try:
+        missed = load_runner(experiment)(job)
+    except ChildError as error:
+        missed = [f"{error}"]
+    job.emit({"record": "verdict", "experiment": experiment, "passed": not missed, "missed": missed})
+    lines = "".join(f"{to_json(record)}\n" for record in job.records)
+    (job.out / f"{experiment}.jsonl").write_text(lines, encoding="utf-8")
+    for sentence in missed:
+        print(f"{PROGRAM}: {sentence}", file=sys.stderr)
+    return MISSED if missed else DONE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,115 @@
+"""What the command line hands to an experiment, and the experiments there are."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.resources import files
+from typing import IO, TYPE_CHECKING, Any
+
+from matfree_hier.bench.measure import to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+# Name of each experiment: the module of that name has run(Options), scenarios/NAME.toml its scenarios.
+EXPERIMENTS = {
+    "main": "recover the features of a teacher whose moment matrix could never be formed",
+    "throughput": "speed of one product with the moment operator, beside BLAS, NumPy and scikit-learn",
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """One run of an experiment.
+
+    Attributes
+    ----------
+    cases : mapping of str to mapping
+        The scenarios to run, by name.
+    out : Path
+        Folder for what the run writes; it exists.
+    seed : int or None
+        In place of the scenarios' own.
+    threads : int
+        Threads of the kernels and of BLAS.
+    records : list of dict
+        Every record emitted so far.
+    """
+
+    cases: Mapping[str, Mapping[str, Any]]
+    out: Path
+    threads: int
+    seed: int | None = None
+    as_json: bool = False
+    stream: IO[str] = field(default_factory=lambda: sys.stdout)
+    records: list[Mapping[str, Any]] = field(default_factory=list)
+
+    def emit(self, record: Mapping[str, Any]) -> None:
+        """Keep a record for the file of this run; with --json, print it as one line."""
+        self.records.append(record)
+        if self.as_json:
+            print(to_json(record), file=self.stream, flush=True)
+
+    def say(self, text: str = "") -> None:
+        """Print a line of the report; nothing with --json."""
+        if not self.as_json:
+            print(text, file=self.stream, flush=True)
+
+
+def load_runner(experiment: str) -> Callable[[Options], list[str]]:
+    """Return the function that runs an experiment and returns what it missed, one sentence each."""
+    module = import_module(f"matfree_hier.bench.{experiment}")
+    run: Callable[[Options], list[str]] = module.run
+    return run
+
+
+def load_scenarios(experiment: str) -> dict[str, Any]:
+    """Return the table of ``scenarios/EXPERIMENT.toml``: ``presets`` and ``cases``."""
+    text = files("matfree_hier.bench").joinpath("scenarios", f"{experiment}.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+def choose_cases(experiment: str, preset: str) -> dict[str, dict[str, Any]]:
+    """Return the scenarios of a preset by name.
+
+    Raises
+    ------
+    ValueError
+        If there is no such experiment, or it has no such preset; the message lists those there are.
+    """
+    if experiment not in EXPERIMENTS:
+        msg = f"`EXPERIMENT` must be one of {', '.join(EXPERIMENTS)}, got {experiment}."
+        raise ValueError(msg)
+    table = load_scenarios(experiment)
+    presets: dict[str, list[str]] = table["presets"]
+    if preset not in presets:
+        msg = f"`--preset` of {experiment} must be one of {', '.join(presets)}, got {preset}."
+        raise ValueError(msg)
+    return {name: table["cases"][name] for name in presets[preset]}
+
+
+def format_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return an aligned table, the first column to the left and the others to the right."""
+    table = [list(headers), *(list(row) for row in rows)]
+    widths = [max(len(cell) for cell in column) for column in zip(*table, strict=True)]
+    lines = []
+    for row in table:
+        first, *rest = (
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        lines.append("  ".join([first, *rest]).rstrip())
+    lines.insert(1, "  ".join("-" * width for width in widths))
+    return "\n".join(lines)
+
+
+def size_text(n_bytes: float) -> str:
+    """Return a size in decimal units: 32.8 GB."""
+    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if abs(n_bytes) >= scale:
+            return f"{n_bytes / scale:.3g} {unit}"
+    return f"{n_bytes:.0f} B"
