@@ -294,21 +294,30 @@ def _natural(knots: Array, values: Array) -> CubicSpline:
 
 def _knots(h: Array, count: int) -> Array:
     """Return at most ``count`` distinct quantiles of ``h``, equally spaced as normal scores."""
-    if count == 1:
-        return np.array([np.median(h)])
-    tail = min(20.0 / len(h), 0.1)
-    reach = -float(ndtri(tail))
-    knots = np.quantile(h, ndtr(np.linspace(-reach, reach, count)))
-    # Knots closer than this carry no information of their own and make the basis ill-conditioned.
-    spread = 1e-3 * (knots[-1] - knots[0]) / count
-    keep = [0]
-    for j in range(1, count):
-        if knots[j] - knots[keep[-1]] > spread:
-            keep.append(j)
-    if len(keep) == 1 and h.min() < h.max():
+    knots = distinct_knots(np.quantile(h, knot_levels(len(h), count)))
+    if len(knots) == 1 < count and h.min() < h.max():
         # Most values are equal: a line through the extremes.
         return np.array([h.min(), h.max()])
-    return np.asarray(knots[keep])
+    return knots
+
+
+def knot_levels(n: int, count: int) -> Array:
+    """Return quantile levels, equally spaced as normal scores, with some 20 samples beyond each end."""
+    if count == 1:
+        return np.array([0.5])
+    reach = -float(ndtri(min(20.0 / n, 0.1)))
+    levels: Array = ndtr(np.linspace(-reach, reach, count))
+    return levels
+
+
+def distinct_knots(knots: Array) -> Array:
+    """Return increasing knots less those so close to another that the splines would be ill-conditioned."""
+    gap = 1e-3 * (knots[-1] - knots[0]) / len(knots)
+    kept = [float(knots[0])]
+    for knot in knots[1:]:
+        if knot - kept[-1] > gap:
+            kept.append(float(knot))
+    return np.array(kept)
 
 
 def _values(function: Function, h: ArrayLike, name: str) -> Array:
