@@ -37,18 +37,23 @@ def features(X: NDArray[Any], q: int) -> Floats:
     return np.stack(columns, axis=1).reshape(len(X), -1)
 
 
-def moment_matrix(X: NDArray[Any], t: NDArray[Any], q: int, *, centre: bool = False) -> Floats:
-    """C = (1/n) sum_i t_i (F_i F_i^T - I) / sqrt 2, less its trace over D on the diagonal if asked."""
-    phi, t = features(X, q), np.asarray(t, dtype=np.float64)
-    identity = np.eye(phi.shape[1])
-    C = np.einsum("i,ia,ib->ab", t, phi, phi) / len(t) / sqrt(2) - t.mean() / sqrt(2) * identity
-    return C - np.trace(C) / len(C) * identity if centre else C
+def moment_product(phi: Floats, t: NDArray[Any], V: NDArray[Any]) -> Floats:
+    """C V for C = (1/n) sum_i t_i (F_i F_i^T - I) / sqrt 2, from the features phi, shape (n, D)."""
+    t, V = np.asarray(t, dtype=np.float64), np.asarray(V, dtype=np.float64)
+    return phi.T @ (t[:, None] * (phi @ V)) / (len(t) * sqrt(2)) - t.mean() / sqrt(2) * V
 
 
-def moment_scale(X: NDArray[Any], t: NDArray[Any], V: NDArray[Any], q: int) -> Floats:
+def moment_scale(phi: Floats, t: NDArray[Any], V: NDArray[Any]) -> Floats:
     """S = |Phi|^T (|t| |Phi| |V|) / (n sqrt 2) + |mean t| |V| / sqrt 2: what rounding errors scale with."""
-    phi, t, V = np.abs(features(X, q)), np.asarray(t, dtype=np.float64), np.abs(np.asarray(V, np.float64))
+    phi, t, V = np.abs(phi), np.asarray(t, dtype=np.float64), np.abs(np.asarray(V, dtype=np.float64))
     return phi.T @ (np.abs(t)[:, None] * (phi @ V)) / (len(t) * sqrt(2)) + abs(t.mean()) / sqrt(2) * V
+
+
+def moment_matrix(X: NDArray[Any], t: NDArray[Any], q: int, *, centre: bool = False) -> Floats:
+    """C as a dense matrix, less its trace over D on the diagonal if asked."""
+    phi = features(X, q)
+    C = moment_product(phi, t, np.eye(phi.shape[1]))
+    return C - np.trace(C) / len(C) * np.eye(len(C)) if centre else C
 
 
 def alpha_factorial(index: tuple[int, ...]) -> int:
