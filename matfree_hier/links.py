@@ -40,6 +40,12 @@ class Link:
         """Return g(h), float64, of the shape of ``h``."""
         return _values(self.function, h, self.name)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Named links are made of lambdas, which do not pickle: they travel by name.
+        if _LINKS.get(self.name) is self:
+            return link, (self.name,)
+        return Link, (self.name, self.function, self.slope)
+
     def derivative(self, h: ArrayLike) -> Array:
         """Return g'(h), float64, of the shape of ``h``."""
         if self.slope is not None:

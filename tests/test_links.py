@@ -1,3 +1,5 @@
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -45,6 +47,14 @@ def test_a_link_given_as_a_link_is_returned_as_it_is():
     g = link("tanh")
     assert link(g) is g
     assert link(None) is link("identity")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_links_pickle(name):
+    assert pickle.loads(pickle.dumps(link(name))) is link(name)
+    fitted = fit_link([0.0, 1.0, 2.0, 4.0], [1.0, 0.0, 2.0, 2.0])
+    assert np.array_equal(pickle.loads(pickle.dumps(fitted))([0.5, 9.0]), fitted([0.5, 9.0]))
+    assert pickle.loads(pickle.dumps(link(np.cos)))(0.0) == 1.0
 
 
 def test_an_unknown_link_is_refused_with_the_names():
