@@ -1,0 +1,67 @@
+"""What all files have in common: one sentence for everything that can be wrong with one."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from matfree_hier.status import InputError
+
+
+class FileStamp:
+    """Size and time of a file when it was opened, to notice that it was changed since."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.size, self.time = self._now()
+
+    def _now(self) -> tuple[int, int]:
+        with reading(self.path):
+            status = os.stat(self.path)
+        return status.st_size, status.st_mtime_ns
+
+    def check(self) -> None:
+        """Raise InputError if the file is not what it was."""
+        if self._now() != (self.size, self.time):
+            msg = f"{self.path} was changed while it was in use."
+            raise InputError(msg)
+
+
+def check_file(path: Path) -> None:
+    """Refuse a path that is no readable file with something in it."""
+    with reading(path):
+        if path.is_dir():
+            msg = f"{path} is a folder, not a file."
+            raise InputError(msg)
+        with path.open("rb") as file:
+            if not file.read(1):
+                msg = f"{path} is empty."
+                raise InputError(msg)
+
+
+@contextmanager
+def reading(path: Path, kind: str = "file") -> Iterator[None]:
+    """Turn whatever a library raises about an unreadable file into one sentence."""
+    try:
+        yield
+    except InputError:
+        raise
+    except FileNotFoundError:
+        msg = f"There is no file {path}."
+        raise FileNotFoundError(msg) from None
+    except PermissionError:
+        msg = f"{path} cannot be read: permission denied."
+        raise PermissionError(msg) from None
+    except (OSError, EOFError, ValueError, KeyError, RuntimeError, NotImplementedError) as error:
+        raise InputError(_sentence(path, kind, error)) from error
+    except (zipfile.BadZipFile, zlib.error, OverflowError) as error:
+        raise InputError(_sentence(path, kind, error)) from error
+
+
+def _sentence(path: Path, kind: str, error: Exception) -> str:
+    reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+    return f"{path} cannot be read as a {kind}, it may be truncated or damaged: {reason}."

@@ -1,0 +1,136 @@
+"""HDF5 files: contiguous datasets are mapped, chunked ones read along their storage chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from matfree_hier.sources.arrays import ArraySource, check_matrix
+from matfree_hier.sources.base import SampleSource
+from matfree_hier.sources.chunks import Chunk
+from matfree_hier.sources.convert import as_chunk, as_labels, chunk_dtype, default_names, to_float64
+from matfree_hier.sources.files import FileStamp, check_file, reading
+from matfree_hier.sources.finding import Layout, find_arrays
+from matfree_hier.sources.npy import Header, map_array
+
+
+def open_hdf5(
+    path: Path,
+    *,
+    inputs_name: str | None = None,
+    target: str | bool | None = None,
+    inputs: Sequence[str] | None = None,
+) -> SampleSource:
+    """Open datasets of an HDF5 file, found by `find_arrays` at any depth (``group/X`` is a name).
+
+    Inputs stored contiguously, with no filter, are mapped where they lie. Labels are kept in memory when they
+    are first asked for.
+    """
+    check_file(path)
+    stamp = FileStamp(path)
+    with reading(path, "HDF5 file"), h5py.File(path, "r") as file:
+        X_name, y_name = find_arrays(_layouts(file), str(path), inputs_name, target)
+        X, name = file[X_name], f"{path}, dataset `{X_name}`"
+        check_matrix(X, name)
+        y_where = f"{path}, dataset `{y_name}`"
+        if y_name is not None:
+            as_labels(file[y_name], len(X), y_where, name)
+        header = _map_header(file, X)
+        if header is None:
+            return Hdf5Source(stamp, X, X_name, y_name, inputs, name, y_where)
+        y = None if y_name is None else _map_header(file, file[y_name])
+        labels = None if y_name is None else file[y_name][()] if y is None else map_array(path, y, y_where)
+        return ArraySource(
+            map_array(path, header, name),
+            labels,
+            input_names=inputs,
+            target_name=y_name or "",
+            name=name,
+            target_where=y_where,
+            stamps=[stamp],
+        )
+
+
+class Hdf5Source(SampleSource):
+    """Inputs in a chunked or otherwise encoded HDF5 dataset; the file is open only while it is read."""
+
+    def __init__(
+        self,
+        stamp: FileStamp,
+        X: Any,
+        X_name: str,
+        y_name: str | None,
+        input_names: Sequence[str] | None,
+        name: str,
+        target_where: str,
+    ) -> None:
+        n, d = X.shape
+        names = default_names(d) if input_names is None else input_names
+        super().__init__(n, names, chunk_dtype(X.dtype), y_name, has_target=y_name is not None, name=name)
+        self.stamp, self.X_name, self.y_name, self.target_where = stamp, X_name, y_name, target_where
+        self.storage_rows = 1 if X.chunks is None else X.chunks[0]
+
+    def where(self, row: int, column: int | None) -> str:
+        """Say in words where a value stands."""
+        if column is None:
+            return f"{self.target_where}, row {row} (counted from 0)"
+        return super().where(row, column)
+
+    def _blocks(
+        self,
+        start: int,
+        stop: int,
+        rows: int | None,  # noqa: ARG002 - cut as the file is stored
+        labels: bool,
+    ) -> Iterator[Chunk]:
+        self.stamp.check()
+        # Whole storage chunks: each is decoded once, however the caller cuts the rows.
+        step = max(1, self._natural_rows() // self.storage_rows) * self.storage_rows
+        y = self.labels() if labels else None
+        with reading(self.stamp.path, "HDF5 file"), h5py.File(self.stamp.path, "r") as file:
+            X = file[self.X_name]
+            first = start
+            while first < stop:
+                last = min((first // step + 1) * step, stop)
+                if X.dtype == self.dtype:
+                    block = np.empty((last - first, self.n_inputs), self.dtype)
+                    X.read_direct(block, np.s_[first:last])
+                else:
+                    block = as_chunk(X[first:last], self.dtype)
+                yield Chunk(first, block, None if y is None else y[first:last])
+                first = last
+
+    def _read_labels(self, start: int, stop: int) -> NDArray[np.float64]:
+        with reading(self.stamp.path, "HDF5 file"), h5py.File(self.stamp.path, "r") as file:
+            return to_float64(file[self.y_name][start:stop])
+
+
+def _layouts(file: Any) -> dict[str, Layout]:
+    found: dict[str, Layout] = {}
+
+    def visit(name: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset) and item.shape is not None:
+            found[name] = (item.shape, item.dtype)
+
+    file.visititems(visit)
+    return found
+
+
+def _map_header(file: Any, dataset: Any) -> Header | None:
+    """Where the data of a dataset lie, if in one piece and as they are."""
+    if (
+        dataset.chunks is not None
+        or dataset.is_virtual
+        or dataset.external
+        or dataset.dtype.kind not in "iuf"
+    ):
+        return None
+    offset = dataset.id.get_offset()
+    if offset is None or file.userblock_size:
+        return None
+    return Header(dataset.shape, dataset.dtype, False, offset)

@@ -1,0 +1,249 @@
+"""NumPy's own files: `.npy` and stored `.npz` members are mapped, compressed members are streamed."""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matfree_hier.sources.arrays import ArraySource, check_matrix, split_column
+from matfree_hier.sources.base import SampleSource
+from matfree_hier.sources.chunks import Chunk
+from matfree_hier.sources.convert import (
+    as_chunk,
+    as_labels,
+    check_real,
+    chunk_dtype,
+    default_names,
+    to_float64,
+)
+from matfree_hier.sources.files import FileStamp, check_file, reading
+from matfree_hier.sources.finding import find_arrays
+from matfree_hier.status import InputError
+
+LOCAL_HEADER = struct.Struct("<4s5H3I2H")  # of a zip member; the last two are the lengths of name and extra
+
+
+class Header(NamedTuple):
+    """What stands before the data of an array in `.npy` format, and the byte at which they begin."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    fortran: bool
+    offset: int
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of the data."""
+        return int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
+
+
+def open_npy(
+    path: Path, target: Any = None, *, inputs: Sequence[str] | None = None, target_name: str = "y"
+) -> ArraySource:
+    """Map a matrix; ``target`` is a `.npy` file, an array, the number of a column, or False for none."""
+    X = map_npy(path)
+    stamps = [FileStamp(path)]
+    where = "`y`"
+    if isinstance(target, str) and _is_integer(target):
+        target = int(target)
+    if target is None:
+        msg = (
+            f"{path} holds one array and no names, so the target must be given: another `.npy` file, or the"
+            " number of a column (-1 for the last)."
+        )
+        raise InputError(msg)
+    if target is False:
+        target = None
+    elif isinstance(target, int):
+        check_matrix(X, str(path))
+        X, target = split_column(X, target, str(path))
+        where = f"{path}, target column"
+    elif isinstance(target, (str, Path)):
+        target_path = Path(target)
+        if target_path.suffix.lower() != ".npy":
+            msg = (
+                f"{path} has no column names, so no target `{target}`; give a `.npy` file or a column number."
+            )
+            raise InputError(msg)
+        target, where = map_npy(target_path), str(target_path)
+        stamps.append(FileStamp(target_path))
+    return ArraySource(
+        X,
+        target,
+        input_names=inputs,
+        target_name=target_name,
+        name=str(path),
+        target_where=where,
+        stamps=stamps,
+    )
+
+
+def map_npy(path: Path) -> Any:
+    """Map the array of a `.npy` file, of any shape, read-only."""
+    check_file(path)
+    with reading(path, "NumPy file"), path.open("rb") as file:
+        header = _read_header(file)
+    return map_array(path, header, str(path))
+
+
+def map_array(path: Path, header: Header, where: str) -> Any:
+    """Map an array of known layout that lies whole in a file."""
+    check_real(header.dtype, where)
+    size = path.stat().st_size
+    if size < header.offset + header.n_bytes:
+        end = header.offset + header.n_bytes
+        msg = f"{path} is truncated: its array ends at byte {end}, the file at byte {size}."
+        raise InputError(msg)
+    if header.n_bytes == 0:  # what no system call maps
+        return np.empty(header.shape, header.dtype)
+    order: Literal["F", "C"] = "F" if header.fortran else "C"
+    with reading(path):
+        return np.memmap(path, header.dtype, "r", header.offset, header.shape, order)
+
+
+def open_npz(
+    path: Path,
+    *,
+    inputs_name: str | None = None,
+    target: str | bool | None = None,
+    inputs: Sequence[str] | None = None,
+) -> SampleSource:
+    """Open arrays of a `.npz` archive: stored inputs are mapped where they lie, compressed ones streamed.
+
+    Members are found by `find_arrays`. The checksum of a mapped member is not verified. NumPy does not
+    align members, so that chunks of mapped ones are copies as often as views.
+    """
+    check_file(path)
+    stamp = FileStamp(path)
+    with reading(path, "NumPy archive"), zipfile.ZipFile(path) as archive:
+        members = {}
+        for info in archive.infolist():
+            if info.filename.endswith(".npy"):
+                with archive.open(info) as file:
+                    members[info.filename.removesuffix(".npy")] = (info, _read_header(file))
+    shapes = {name: (header.shape, header.dtype) for name, (_, header) in members.items()}
+    X_name, y_name = find_arrays(shapes, str(path), inputs_name, target)
+    name, y_where = f"{path}, array `{X_name}`", f"{path}, array `{y_name}`"
+    y = None
+    if y_name is not None:
+        y = _mapped_member(path, *members[y_name], y_where)
+        y = _decoded_member(path, *members[y_name], y_where) if y is None else y
+    info, header = members[X_name]
+    X = _mapped_member(path, info, header, name)
+    if X is None and header.fortran and len(header.shape) == 2 and min(header.shape) > 1:
+        msg = f"{name} is compressed in Fortran order and cannot be read by rows; save it in C order."
+        raise InputError(msg)
+    target_name = y_name or ""
+    if X is None:
+        return NpzStream(stamp, info, header, y, inputs, target_name, name, y_where)
+    return ArraySource(
+        X, y, input_names=inputs, target_name=target_name, name=name, target_where=y_where, stamps=[stamp]
+    )
+
+
+class NpzStream(SampleSource):
+    """Inputs in a compressed member of a `.npz` archive, decompressed anew at each reading."""
+
+    random_access = False
+
+    def __init__(
+        self,
+        stamp: FileStamp,
+        info: zipfile.ZipInfo,
+        header: Header,
+        y: Any,
+        input_names: Sequence[str] | None,
+        target_name: str,
+        name: str,
+        target_where: str,
+    ) -> None:
+        check_matrix(header, name)
+        n, d = header.shape
+        names = default_names(d) if input_names is None else input_names
+        super().__init__(
+            n, names, chunk_dtype(header.dtype), target_name, has_target=y is not None, name=name
+        )
+        self.stamp, self.info, self.header, self.target_where = stamp, info, header, target_where
+        self.y: Any = None if y is None else as_labels(y, n, target_where, name)
+
+    def where(self, row: int, column: int | None) -> str:
+        """Say in words where a value stands."""
+        if column is None:
+            return f"{self.target_where}, row {row} (counted from 0)"
+        return super().where(row, column)
+
+    def _blocks(
+        self,
+        start: int,
+        stop: int,
+        rows: int | None,  # noqa: ARG002 - cut as the file is stored
+        labels: bool,
+    ) -> Iterator[Chunk]:
+        self.stamp.check()
+        row_bytes = self.n_inputs * self.header.dtype.itemsize
+        step = self._natural_rows()
+        with (
+            reading(self.stamp.path, "NumPy archive"),
+            zipfile.ZipFile(self.stamp.path) as archive,
+            archive.open(self.info) as file,
+        ):
+            file.seek(self.header.offset + start * row_bytes)
+            for first in range(start, stop, step):
+                last = min(first + step, stop)
+                block = _read_array(file, (last - first, self.n_inputs), self.header.dtype)
+                y = to_float64(self.y[first:last]) if labels and self.y is not None else None
+                yield Chunk(first, as_chunk(block, self.dtype), y)
+
+    def _read_labels(self, start: int, stop: int) -> NDArray[np.float64]:
+        assert self.y is not None
+        return to_float64(self.y[start:stop])
+
+
+def _mapped_member(path: Path, info: zipfile.ZipInfo, header: Header, where: str) -> Any:
+    """Map a member that is stored as it is; None if it is compressed."""
+    if info.compress_type != zipfile.ZIP_STORED:
+        return None
+    with reading(path, "NumPy archive"), path.open("rb") as file:
+        file.seek(info.header_offset)
+        *_, name_length, extra_length = LOCAL_HEADER.unpack(file.read(LOCAL_HEADER.size))
+    before = info.header_offset + LOCAL_HEADER.size + name_length + extra_length
+    return map_array(path, header._replace(offset=before + header.offset), where)
+
+
+def _decoded_member(path: Path, info: zipfile.ZipInfo, header: Header, where: str) -> NDArray[Any]:
+    """Read a compressed vector of labels whole."""
+    check_real(header.dtype, where)
+    with reading(path, "NumPy archive"), zipfile.ZipFile(path) as archive, archive.open(info) as file:
+        file.seek(header.offset)
+        return _read_array(file, header.shape, header.dtype)
+
+
+def _read_array(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    size = int(np.prod(shape, dtype=object)) * dtype.itemsize
+    data = file.read(size)
+    if len(data) < size:
+        msg = f"{size - len(data)} bytes are missing"
+        raise EOFError(msg)
+    return np.frombuffer(data, dtype).reshape(shape)
+
+
+def _read_header(file: IO[bytes]) -> Header:
+    version = np.lib.format.read_magic(file)
+    read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(
+        version
+    )
+    if read is None:  # version 3 is for field names beyond Latin 1 only
+        msg = f"format version {version} holds records, not numbers"
+        raise ValueError(msg)
+    shape, fortran, dtype = read(file)
+    return Header(shape, dtype, fortran, file.tell())
+
+
+def _is_integer(text: str) -> bool:
+    return text.removeprefix("-").isdecimal()
