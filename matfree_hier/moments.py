@@ -1,0 +1,284 @@
+"""Means, scatter matrices and cross-validated least squares from sums over rows, read once.
+
+Rows belong to folds; one pass adds up each fold's moments, and every ridge strength or choice of columns is
+then judged by cross-validation without another look at the rows. Memory does not depend on their number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Array: TypeAlias = NDArray[np.float64]
+
+BLOCK = 1024  # rows whose order is drawn together
+N_FOLDS = 5
+STRENGTHS = np.concatenate([[1e-10], np.logspace(-6, 3, 28)])  # of ridges, on columns of unit variance
+
+
+def shuffled_ranks(
+    start: int, stop: int, n_rows: int, seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Draw an order within every block of 1024 rows, the same for every chunking.
+
+    Parameters
+    ----------
+    start, stop : int
+        The rows asked for, 0 <= start <= stop <= n_rows.
+    n_rows : int
+        Rows in all: the last block may be short.
+    seed : int
+        Of the order, at least 0.
+
+    Returns
+    -------
+    ranks, sizes : ndarray of int64, shape (stop - start,)
+        The position of each row in its block's drawn order, and the size of that block.
+    """
+    first, last = start // BLOCK, -(-stop // BLOCK)
+    ranks, sizes = [], []
+    for block in range(first, last):
+        size = min(BLOCK, n_rows - block * BLOCK)
+        bits = np.random.Philox(key=seed, counter=[0, 0, 0, block])
+        ranks.append(np.random.Generator(bits).permutation(size))
+        sizes.append(np.full(size, size))
+    if not ranks:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    inside = slice(start - first * BLOCK, stop - first * BLOCK)
+    return np.concatenate(ranks)[inside].astype(np.int64), np.concatenate(sizes)[inside].astype(np.int64)
+
+
+@dataclass
+class Moments:
+    """Count, mean and scatter (sum of centred products) of rows of p columns.
+
+    Attributes
+    ----------
+    count : int
+        Rows so far.
+    mean : ndarray of float64, shape (p,)
+    scatter : ndarray of float64, shape (p, p)
+    """
+
+    count: int
+    mean: Array
+    scatter: Array
+
+    @classmethod
+    def zero(cls, n_columns: int) -> Self:
+        """Moments of no rows."""
+        return cls(0, np.zeros(n_columns), np.zeros((n_columns, n_columns)))
+
+    def add(self, rows: Array) -> None:
+        """Add rows, shape (m, p), float64. O(m p^2)."""
+        if len(rows):
+            mean = rows.mean(axis=0)
+            centred = rows - mean
+            self.merge(Moments(len(rows), mean, centred.T @ centred))
+
+    def merge(self, other: Moments) -> None:
+        """Add the rows of other moments (Chan, Golub and LeVeque 1983)."""
+        if not other.count:
+            return
+        count = self.count + other.count
+        step = other.mean - self.mean
+        self.scatter += other.scatter + np.outer(step, step) * (self.count * other.count / count)
+        self.mean = self.mean + step * (other.count / count)
+        self.count = count
+
+    def covariance(self) -> Array:
+        """Scatter / count, shape (p, p)."""
+        return self.scatter / max(self.count, 1)
+
+    def squared_error(self, coefficients: Array, intercept: float) -> float:
+        """Mean over the rows of (last column - others @ coefficients - intercept)^2."""
+        combination = np.append(-coefficients, 1.0)
+        bias = float(self.mean @ combination) - intercept
+        return float(combination @ self.covariance() @ combination) + bias**2
+
+
+class FoldedMoments:
+    """Moments of rows [x, y] by fold; the last column is what least squares predicts from the others.
+
+    Parameters
+    ----------
+    n_columns : int
+        Columns, the target included.
+    n_rows : int
+        Rows that will be added in all.
+    seed : int
+        Of the assignment of rows to folds.
+    """
+
+    def __init__(self, n_columns: int, n_rows: int, seed: int) -> None:
+        self.n_rows, self.seed = n_rows, seed
+        self.folds = [Moments.zero(n_columns) for _ in range(min(N_FOLDS, max(n_rows, 1)))]
+
+    def add(self, start: int, rows: Array) -> None:
+        """Add consecutive rows, shape (m, p), the first of which is number `start`."""
+        fold = shuffled_ranks(start, start + len(rows), self.n_rows, self.seed)[0] % len(self.folds)
+        for i, moments in enumerate(self.folds):
+            moments.add(rows[fold == i])
+
+    def total(self, *, without: int | None = None) -> Moments:
+        """Moments of all folds, or of all but one."""
+        total = Moments.zero(len(self.folds[0].mean))
+        for i, moments in enumerate(self.folds):
+            if i != without:
+                total.merge(moments)
+        return total
+
+
+@dataclass(frozen=True)
+class LinearFit:
+    """y = x @ coefficients + intercept, and what cross-validation said of it.
+
+    Attributes
+    ----------
+    coefficients : ndarray of float64, shape (p - 1,)
+    intercept : float
+    error, error_of_mean : float
+        Cross-validated mean squared error of the fit and of the mean alone.
+    helps : bool
+        Whether the fit beats the mean by more than the standard error of the difference over folds.
+    strength : float
+        The ridge strength chosen, relative to columns of unit variance.
+    """
+
+    coefficients: Array
+    intercept: float
+    error: float
+    error_of_mean: float
+    helps: bool
+    strength: float
+
+
+def fit_ridge(moments: FoldedMoments) -> LinearFit:
+    """Ridge regression of the last column on the others, its strength chosen by cross-validation.
+
+    Columns are scaled to unit variance for the penalty, and columns that do not vary get 0. Cost O(p^3) a
+    fold, whatever the number of rows.
+    """
+    errors = np.array(
+        [
+            [held_out.squared_error(*fit) for fit in _ridge_path(moments.total(without=i))]
+            for i, held_out in enumerate(moments.folds)
+        ]
+    )
+    baseline = _errors_of_mean(moments)
+    best = int(np.argmin(errors.mean(axis=0)))
+    coefficients, intercept = _ridge_path(moments.total())[best]
+    return LinearFit(
+        coefficients,
+        intercept,
+        float(errors[:, best].mean()),
+        float(baseline.mean()),
+        is_better(errors[:, best], baseline),
+        float(STRENGTHS[best]),
+    )
+
+
+def choose_columns(moments: FoldedMoments, choices: Sequence[NDArray[np.int64]]) -> tuple[int, LinearFit]:
+    """Least squares of the last column on the best of several sets of the others, by cross-validation.
+
+    Parameters
+    ----------
+    moments : FoldedMoments
+        Of all columns any choice uses.
+    choices : sequence of ndarray of int
+        Sets of columns; the first is kept unless another beats it by more than the standard error of the
+        difference over folds. The empty set is the mean alone.
+
+    Returns
+    -------
+    index, fit : int and LinearFit
+        The choice, and its fit with coefficients for all columns, 0 outside the choice.
+    """
+    trains = [moments.total(without=i) for i in range(len(moments.folds))]
+    errors = np.array(
+        [
+            [held_out.squared_error(*_on_columns(train, c)) for c in choices]
+            for train, held_out in zip(trains, moments.folds, strict=True)
+        ]
+    )
+    best = int(np.argmin(errors.mean(axis=0)))
+    if not is_better(errors[:, best], errors[:, 0]):
+        best = 0
+    baseline = _errors_of_mean(moments)
+    coefficients, intercept = _on_columns(moments.total(), choices[best])
+    fit = LinearFit(
+        coefficients,
+        intercept,
+        float(errors[:, best].mean()),
+        float(baseline.mean()),
+        is_better(errors[:, best], baseline),
+        0.0,
+    )
+    return best, fit
+
+
+def _errors_of_mean(moments: FoldedMoments) -> Array:
+    none = np.zeros(len(moments.folds[0].mean) - 1)
+    return np.array(
+        [
+            held_out.squared_error(none, float(moments.total(without=i).mean[-1]))
+            for i, held_out in enumerate(moments.folds)
+        ]
+    )
+
+
+def is_better(errors: Array, baseline: Array) -> bool:
+    """Whether errors are below the baseline's by more than the standard error of the mean difference."""
+    gain = baseline - errors
+    if len(gain) < 2:
+        return False
+    return bool(gain.mean() > gain.std(ddof=1) / np.sqrt(len(gain)) and gain.mean() > 0.0)
+
+
+def column_scales(moments: Moments) -> tuple[Array, NDArray[np.bool_]]:
+    """Return standard deviations, 1 where a column does not vary beyond rounding, and which columns vary.
+
+    Returns
+    -------
+    scale : ndarray of float64, shape (p,)
+    varies : ndarray of bool, shape (p,)
+    """
+    variance = np.diag(moments.covariance())
+    varies = variance > (1e-12 * moments.mean) ** 2
+    return np.sqrt(np.where(varies, variance, 1.0)), varies
+
+
+def _ridge_path(moments: Moments) -> list[tuple[Array, float]]:
+    """Coefficients and intercept for each of `STRENGTHS`."""
+    covariance = moments.covariance()
+    scale, varies = (part[:-1] for part in column_scales(moments))
+    varying = np.flatnonzero(varies)
+    scale = scale[varying]
+    correlation = covariance[np.ix_(varying, varying)] / np.outer(scale, scale)
+    values, vectors = np.linalg.eigh(correlation)
+    projected = vectors.T @ (covariance[varying, -1] / scale)
+    path = []
+    for strength in STRENGTHS:
+        coefficients = np.zeros(len(varies))
+        coefficients[varying] = vectors @ (projected / (np.maximum(values, 0.0) + strength)) / scale
+        path.append((coefficients, float(moments.mean[-1] - moments.mean[:-1] @ coefficients)))
+    return path
+
+
+def _on_columns(moments: Moments, columns: NDArray[np.int64]) -> tuple[Array, float]:
+    """Least squares on some columns; directions without variance get no weight."""
+    coefficients = np.zeros(len(moments.mean) - 1)
+    scale, varies = column_scales(moments)
+    columns = columns[varies[columns]]
+    if len(columns):
+        covariance, scale = moments.covariance(), scale[columns]
+        correlation = covariance[np.ix_(columns, columns)] / np.outer(scale, scale)
+        target = covariance[columns, -1] / scale
+        coefficients[columns] = np.linalg.pinv(correlation, rcond=1e-10, hermitian=True) @ target / scale
+    return coefficients, float(moments.mean[-1] - moments.mean[:-1] @ coefficients)

@@ -1,0 +1,286 @@
+"""Samples made ready for the features: random parts of the rows, and inputs brought towards N(0, I).
+
+Nothing here holds the data: parts and preparations are views of a `SampleSource` that work chunk by chunk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtri
+from sklearn.preprocessing import QuantileTransformer
+
+from matfree_hier.moments import BLOCK, Moments, column_scales, shuffled_ranks
+from matfree_hier.sources.arrays import ArraySource
+from matfree_hier.sources.base import SampleSource
+from matfree_hier.sources.chunks import Chunk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+Array: TypeAlias = NDArray[np.float64]
+
+PREPARATIONS = ("none", "standardise", "whiten", "gaussianise")
+_QUANTILES = 1000
+_QUANTILE_ROWS = 100_000  # rows that decide the quantiles
+_RANK_TOLERANCE = 1e-10  # of the correlation matrix, below which a direction does not vary
+
+
+class RowPart(SampleSource):
+    """A random part of the rows of a source, or all others, in their order; nothing is copied or listed.
+
+    In every block of 1024 rows `fraction` of them, drawn by `seed`, are in the part: the parts of sorted,
+    grouped or slowly changing files are alike, and a chunk can be read without those before it.
+
+    Parameters
+    ----------
+    parent : SampleSource
+        The whole.
+    fraction : float
+        Share of the rows that is set aside, 0 < fraction < 1.
+    seed : int
+        Of the draw.
+    inside : bool
+        Whether this part is what was set aside (True) or what remains (False).
+    """
+
+    def __init__(self, parent: SampleSource, fraction: float, seed: int, *, inside: bool) -> None:
+        self.parent, self.fraction, self.seed, self.inside = parent, fraction, seed, inside
+        whole, rest = divmod(parent.n_samples, BLOCK)
+        self._per_block = self._kept(BLOCK)
+        super().__init__(
+            whole * self._per_block + self._kept(rest),
+            parent.input_names,
+            parent.dtype,
+            parent.target_name,
+            has_target=parent.has_target,
+            name=parent.name,
+        )
+        self.random_access = parent.random_access
+
+    def validate(self) -> None:
+        """Check the part, unless the whole is known to be finite."""
+        self._validated = self._validated or self.parent._validated
+        super().validate()
+
+    def _set_aside(self, size: int) -> int:
+        return round(self.fraction * size)
+
+    def _kept(self, size: int) -> int:
+        return self._set_aside(size) if self.inside else size - self._set_aside(size)
+
+    def rows(self, start: int, stop: int) -> NDArray[np.bool_]:
+        """Which of rows start..stop-1 of the parent belong to the part."""
+        ranks, sizes = shuffled_ranks(start, stop, self.parent.n_samples, self.seed)
+        aside = ranks < np.round(self.fraction * sizes)
+        return aside if self.inside else ~aside
+
+    def _block_of(self, row: int) -> int:
+        """Return the block of the parent that holds row `row` of the part."""
+        return row // self._per_block if self._per_block else self.parent.n_samples // BLOCK
+
+    def where(self, row: int, column: int | None) -> str:
+        """Say in words where a value stands in the whole."""
+        first = self._block_of(row) * BLOCK
+        inside = np.flatnonzero(self.rows(first, min(first + BLOCK, self.parent.n_samples)))
+        return self.parent.where(first + int(inside[row - first // BLOCK * self._per_block]), column)
+
+    def _blocks(self, start: int, stop: int, rows: int | None, labels: bool) -> Iterator[Chunk]:
+        if start == stop:
+            return
+        first = self._block_of(start)
+        last = min((self._block_of(stop - 1) + 1) * BLOCK, self.parent.n_samples)
+        position = first * self._per_block
+        for chunk in self.parent.chunks(first * BLOCK, last, rows=rows, labels=labels):
+            keep = np.flatnonzero(self.rows(chunk.start, chunk.start + len(chunk.X)))
+            wanted = keep[max(start - position, 0) : max(stop - position, 0)]
+            if len(wanted):
+                y = None if chunk.y is None else chunk.y[wanted]
+                yield Chunk(max(position, start), np.ascontiguousarray(chunk.X[wanted]), y)
+            position += len(keep)
+
+
+def split(source: SampleSource, fraction: float, seed: int) -> tuple[SampleSource, SampleSource]:
+    """Return the rows that remain and the share `fraction` that is set aside, as sources."""
+    return RowPart(source, fraction, seed, inside=False), RowPart(source, fraction, seed, inside=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Preparation:
+    """A fitted map of the inputs, (m, d) -> (m, d), one row at a time.
+
+    Attributes
+    ----------
+    name : str
+        One of `PREPARATIONS`.
+    arrays : dict of str to ndarray of float64
+        "standardise": ``mean``, ``scale`` (d,); "whiten": ``mean`` (d,), ``matrix`` (d, d); "gaussianise":
+        ``quantiles`` (m, d), ``references`` (m,), ``bound`` (), ``mean``, ``scale`` (d,).
+    """
+
+    name: str
+    arrays: Mapping[str, Array]
+
+    def __call__(self, X: ArrayLike) -> Array:
+        """Return the prepared inputs, shape (m, d), float64."""
+        Z = np.asarray(X, dtype=np.float64)
+        if self.name == "none":
+            return Z
+        if self.name == "gaussianise":
+            Z = _normal_scores(Z, self.arrays)
+        Z = Z - self.arrays["mean"]
+        if self.name == "whiten":
+            # einsum, and not BLAS: the same bits for a row whatever the chunk it comes in.
+            return np.asarray(np.einsum("ij,jk->ik", Z, self.arrays["matrix"]))
+        return np.asarray(Z / self.arrays["scale"])
+
+
+def column_moments(source: SampleSource) -> Moments:
+    """Mean and scatter of the inputs, in one pass: O(n d^2) time and O(d^2) memory."""
+    moments = Moments.zero(source.n_inputs)
+    for chunk in source.chunks(labels=False):
+        moments.add(np.asarray(chunk.X, dtype=np.float64))
+    return moments
+
+
+def fit_preparation(name: str, source: SampleSource, seed: int) -> Preparation:
+    """Fit a preparation to the inputs of a source.
+
+    "none" leaves them; "standardise" gives each column mean 0 and variance 1 (scikit-learn's
+    `StandardScaler`); "whiten" gives uncorrelated columns of variance 1 (scikit-learn's `PCA` with
+    ``whiten=True``, turned back so that each result is as close as can be to its own column and keeps its
+    name); "gaussianise" maps each column through its ranks to normal scores (scikit-learn's
+    `QuantileTransformer`, ties at their middle rank) and standardises. The quantiles come from at most
+    100,000 rows. Columns that do not vary become 0.
+
+    Parameters
+    ----------
+    name : str
+        One of `PREPARATIONS`.
+    source : SampleSource
+        The samples; one or two passes.
+    seed : int
+        Of the rows that decide the quantiles.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown.
+    """
+    if name not in PREPARATIONS:
+        msg = f"`prepare` must be one of {', '.join(PREPARATIONS)}, got {name!r}."
+        raise ValueError(msg)
+    if name == "none":
+        return Preparation(name, {})
+    arrays: dict[str, Array] = {}
+    if name == "gaussianise":
+        arrays = _fit_quantiles(source, seed)
+        source = source.transformed(lambda X: _normal_scores(np.asarray(X, dtype=np.float64), arrays))
+    moments = column_moments(source)
+    scale, varies = column_scales(moments)
+    arrays["mean"] = moments.mean
+    if name == "whiten":
+        arrays["matrix"] = _whitening(moments.covariance(), scale)
+    else:
+        arrays["scale"] = np.where(varies, scale, np.inf)
+    return Preparation(name, arrays)
+
+
+def _whitening(covariance: Array, scale: Array) -> Array:
+    """Return the symmetric square root of the inverse correlation, after scaling; shape (d, d)."""
+    values, vectors = np.linalg.eigh(covariance / np.outer(scale, scale))
+    varies = values > _RANK_TOLERANCE * values[-1]
+    root = np.where(varies, 1.0 / np.sqrt(np.where(varies, values, 1.0)), 0.0)
+    return np.asarray((vectors * root) @ vectors.T / scale[:, np.newaxis])
+
+
+def _fit_quantiles(source: SampleSource, seed: int) -> dict[str, Array]:
+    share = _QUANTILE_ROWS / source.n_samples
+    rows = source if share >= 1.0 else split(source, share, seed)[1]
+    X = np.asarray(rows.inputs(), dtype=np.float64)
+    fitted = QuantileTransformer(n_quantiles=min(_QUANTILES, len(X)), subsample=None).fit(X)
+    return {
+        "quantiles": fitted.quantiles_,
+        "references": fitted.references_,
+        "bound": np.array(ndtri(1.0 - 0.5 / len(X))),
+    }
+
+
+def _normal_scores(X: Array, arrays: Mapping[str, Array]) -> Array:
+    """Map each column to the normal scores of its ranks, ties at their middle rank.
+
+    `QuantileTransformer` itself sends a value tied with the smallest, such as most of a column of
+    rainfall, to its most extreme score: hence this reading of its quantiles.
+    """
+    Z = np.empty(X.shape)
+    references = arrays["references"]
+    for j in range(X.shape[1]):
+        quantiles = arrays["quantiles"][:, j]
+        above = np.interp(X[:, j], quantiles, references)
+        below = -np.interp(-X[:, j], -quantiles[::-1], -references[::-1])
+        Z[:, j] = ndtri((above + below) / 2.0)
+    return np.clip(Z, -arrays["bound"], arrays["bound"])
+
+
+def advice(source: SampleSource, prepare: str = "none") -> str | None:
+    """Say in a sentence how far inputs are from standard normal and what helps; None if they are near.
+
+    Compared are means (.25), variances (a factor 1.5), excess kurtosis (3) and correlations (.5), each with
+    an allowance of five standard errors. Two passes over the inputs, O(n d^2).
+
+    Parameters
+    ----------
+    source : SampleSource
+        Inputs as the features see them.
+    prepare : str
+        The preparation they have been through: it is not advised again, nor one that does less.
+    """
+    rest = {"standardise": ("gaussianise", "whiten"), "whiten": ("gaussianise",), "gaussianise": ()}
+    for option, departure in _departures(source):
+        if option in rest.get(prepare, PREPARATIONS):
+            return (
+                f"The inputs are far from standard normal ({departure}): `--prepare {option}` may find more."
+            )
+    return None
+
+
+def _departures(source: SampleSource) -> Iterator[tuple[str, str]]:
+    """Yield what helps and what is wrong, the gravest first."""
+    moments = column_moments(source)
+    scale, varies = column_scales(moments)
+    fourth = np.zeros(source.n_inputs)
+    for chunk in source.chunks(labels=False):
+        fourth += (((chunk.X - moments.mean) / scale) ** 4).sum(axis=0)
+    slack = 5.0 / np.sqrt(moments.count)
+    names, covariance = source.input_names, moments.covariance()
+    kurtosis = np.where(varies, fourth / moments.count - 3.0, 0.0)
+    j = int(np.argmax(np.abs(kurtosis)))
+    if abs(kurtosis[j]) > 3.0 + slack * np.sqrt(24.0):
+        yield "gaussianise", f"column `{names[j]}` has excess kurtosis {kurtosis[j]:.3g}"
+    ratio = np.where(varies, np.abs(np.log(scale**2)), 0.0)
+    j = int(np.argmax(ratio))
+    if ratio[j] > np.log(1.5) + 2.0 * slack:
+        yield "standardise", f"column `{names[j]}` has variance {covariance[j, j]:.3g}"
+    j = int(np.argmax(np.abs(moments.mean)))
+    if abs(moments.mean[j]) > 0.25 + slack:
+        yield "standardise", f"column `{names[j]}` has mean {moments.mean[j]:.3g}"
+    correlation = np.triu(covariance / np.outer(scale, scale), 1)
+    i, j = np.unravel_index(int(np.argmax(np.abs(correlation))), correlation.shape)
+    if abs(correlation[i, j]) > 0.5 + slack:
+        yield "whiten", f"columns `{names[i]}` and `{names[j]}` have correlation {correlation[i, j]:.2g}"
+
+
+def materialised(source: SampleSource, dtype: Any, limit: int) -> SampleSource:
+    """Return the samples as arrays of `dtype` if they take at most `limit` bytes, else the source itself."""
+    n_bytes = source.n_samples * source.n_inputs * np.dtype(dtype).itemsize
+    if n_bytes > limit:
+        return source
+    X = np.empty((source.n_samples, source.n_inputs), dtype)
+    y = np.empty(source.n_samples)
+    for chunk in source.chunks():
+        X[chunk.start : chunk.start + len(chunk.X)] = chunk.X
+        y[chunk.start : chunk.start + len(chunk.X)] = chunk.y
+    return ArraySource(X, y, input_names=source.input_names, name=source.name, validated=True)
