@@ -16,8 +16,8 @@ from matfree_hier.sources.convert import (
     check_real,
     check_table_size,
     chunk_dtype,
+    column_names,
     column_position,
-    default_names,
     pick_columns,
     to_array,
     to_float64,
@@ -87,12 +87,9 @@ class ArraySource(SampleSource):
     ) -> None:
         check_matrix(X, name)
         n, d = X.shape
-        if input_names is not None and len(input_names) != d:
-            msg = f"{name} has {d} columns, and {len(input_names)} names of inputs were given."
-            raise InputError(msg)
         super().__init__(
             n,
-            default_names(d) if input_names is None else input_names,
+            column_names(input_names, d, name),
             chunk_dtype(X.dtype),
             target_name,
             has_target=y is not None,

@@ -22,6 +22,16 @@ def as_chunk(block: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
         return np.asarray(np.require(block, dtype, ["C", "A"]))
 
 
+def column_names(names: Sequence[str] | None, n_columns: int, where: str) -> tuple[str, ...]:
+    """Names of the columns of an array: those given, one for each, or x0, x1, ..."""
+    if names is None:
+        return default_names(n_columns)
+    if len(names) != n_columns:
+        msg = f"{where} has {n_columns} columns, and {len(names)} names of inputs were given."
+        raise InputError(msg)
+    return tuple(names)
+
+
 def to_float64(y: Any) -> NDArray[np.float64]:
     """Labels as a plain float64 vector; a view where they are one already."""
     return as_chunk(np.asarray(y).reshape(len(y)), np.dtype(np.float64))

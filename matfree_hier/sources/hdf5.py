@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 from matfree_hier.sources.arrays import ArraySource, check_matrix
 from matfree_hier.sources.base import SampleSource
 from matfree_hier.sources.chunks import Chunk
-from matfree_hier.sources.convert import as_chunk, as_labels, chunk_dtype, default_names, to_float64
+from matfree_hier.sources.convert import as_chunk, as_labels, chunk_dtype, column_names, to_float64
 from matfree_hier.sources.files import FileStamp, check_file, reading
 from matfree_hier.sources.finding import Layout, find_arrays
 from matfree_hier.sources.npy import Header, map_array
+
+STORAGE_BYTES = 2**26  # rows of longer storage chunks are read in parts, and the chunks decoded anew for each
 
 
 def open_hdf5(
@@ -34,7 +36,7 @@ def open_hdf5(
     check_file(path)
     stamp = FileStamp(path)
     with reading(path, "HDF5 file"), h5py.File(path, "r") as file:
-        X_name, y_name = find_arrays(_layouts(file), str(path), inputs_name, target)
+        X_name, y_name = find_arrays(_layouts(file, inputs_name, target), str(path), inputs_name, target)
         X, name = file[X_name], f"{path}, dataset `{X_name}`"
         check_matrix(X, name)
         y_where = f"{path}, dataset `{y_name}`"
@@ -70,7 +72,7 @@ class Hdf5Source(SampleSource):
         target_where: str,
     ) -> None:
         n, d = X.shape
-        names = default_names(d) if input_names is None else input_names
+        names = column_names(input_names, d, name)
         super().__init__(n, names, chunk_dtype(X.dtype), y_name, has_target=y_name is not None, name=name)
         self.stamp, self.X_name, self.y_name, self.target_where = stamp, X_name, y_name, target_where
         self.storage_rows = 1 if X.chunks is None else X.chunks[0]
@@ -89,8 +91,10 @@ class Hdf5Source(SampleSource):
         labels: bool,
     ) -> Iterator[Chunk]:
         self.stamp.check()
-        # Whole storage chunks: each is decoded once, however the caller cuts the rows.
-        step = max(1, self._natural_rows() // self.storage_rows) * self.storage_rows
+        step = self._natural_rows()
+        if self.storage_rows * self.n_inputs * self.dtype.itemsize <= STORAGE_BYTES:
+            # Whole storage chunks: each is decoded once, however the caller cuts the rows.
+            step = max(1, step // self.storage_rows) * self.storage_rows
         y = self.labels() if labels else None
         with reading(self.stamp.path, "HDF5 file"), h5py.File(self.stamp.path, "r") as file:
             X = file[self.X_name]
@@ -110,7 +114,8 @@ class Hdf5Source(SampleSource):
             return to_float64(file[self.y_name][start:stop])
 
 
-def _layouts(file: Any) -> dict[str, Layout]:
+def _layouts(file: Any, *names: str | bool | None) -> dict[str, Layout]:
+    """Shapes and dtypes of the datasets of a file, and of ``names`` that are links to datasets."""
     found: dict[str, Layout] = {}
 
     def visit(name: str, item: Any) -> None:
@@ -118,6 +123,9 @@ def _layouts(file: Any) -> dict[str, Layout]:
             found[name] = (item.shape, item.dtype)
 
     file.visititems(visit)
+    for name in {"X", "y", *names}:
+        if isinstance(name, str):
+            visit(name, file.get(name))
     return found
 
 
@@ -130,6 +138,8 @@ def _map_header(file: Any, dataset: Any) -> Header | None:
         or dataset.dtype.kind not in "iuf"
     ):
         return None
+    if not dataset.id.get_type().equal(h5py.h5t.py_create(dataset.dtype)):
+        return None  # a number format that only the library decodes
     offset = dataset.id.get_offset()
     if offset is None or file.userblock_size:
         return None

@@ -19,7 +19,7 @@ from matfree_hier.sources.convert import (
     as_labels,
     check_real,
     chunk_dtype,
-    default_names,
+    column_names,
     to_float64,
 )
 from matfree_hier.sources.files import FileStamp, check_file, reading
@@ -165,7 +165,7 @@ class NpzStream(SampleSource):
     ) -> None:
         check_matrix(header, name)
         n, d = header.shape
-        names = default_names(d) if input_names is None else input_names
+        names = column_names(input_names, d, name)
         super().__init__(
             n, names, chunk_dtype(header.dtype), target_name, has_target=y is not None, name=name
         )

@@ -87,7 +87,10 @@ def open_source(
             msg = "`target` must be None when `data` is a pair (X, y)."
             raise InputError(msg)
         data, target = data
-        target = _labels(target)
+        both_mapped = all(
+            isinstance(item, (str, os.PathLike)) and Path(item).suffix == ".npy" for item in (data, target)
+        )
+        target = target if both_mapped else _labels(target)
     if isinstance(data, SampleSource):
         return data if target is None else data.with_labels(target, target_name or "y")
     if not isinstance(data, (str, os.PathLike)):

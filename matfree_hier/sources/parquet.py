@@ -110,7 +110,7 @@ def _numbers(column: Any) -> NDArray[Any]:
 
 
 def _check_kind(kind: Any, where: str) -> None:
-    if not str(kind).startswith(("int", "uint", "float", "double", "halffloat", "bool")):
+    if not str(kind).startswith(("int", "uint", "float", "double", "halffloat", "bool", "decimal")):
         msg = f"{where} must hold real numbers, got {kind}."
         raise InputError(msg)
 

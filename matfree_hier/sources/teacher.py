@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
+from matfree_hier.model import BLOCK, HierarchicalModel
 from matfree_hier.sources.base import SampleSource
 from matfree_hier.sources.chunks import Chunk
-from matfree_hier.sources.convert import as_chunk, default_names
-
-
-class Teacher(Protocol):
-    """What is asked of a `HierarchicalModel`: sample i depends on the seed and on i alone."""
-
-    @property
-    def n_inputs(self) -> int:
-        """Length d of a sample."""
-
-    def sample_range(self, start: int, stop: int, seed: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Draw samples ``start:stop``: inputs (m, d) and labels (m,)."""
+from matfree_hier.sources.convert import default_names
 
 
 class TeacherSource(SampleSource):
@@ -41,7 +31,9 @@ class TeacherSource(SampleSource):
         float32 or float64, of the inputs given out.
     """
 
-    def __init__(self, model: Teacher, n_samples: int, seed: int, *, dtype: DTypeLike = np.float64) -> None:
+    def __init__(
+        self, model: HierarchicalModel, n_samples: int, seed: int, *, dtype: DTypeLike = np.float64
+    ) -> None:
         if n_samples < 1:
             msg = f"`n_samples` must be at least 1, got {n_samples}."
             raise ValueError(msg)
@@ -52,13 +44,23 @@ class TeacherSource(SampleSource):
         super().__init__(n_samples, default_names(model.n_inputs), dtype, "y", name=name, validated=True)
         self.model, self.seed = model, seed
 
-    def _blocks(self, start: int, stop: int, rows: int | None, labels: bool) -> Iterator[Chunk]:
-        step = rows or self._natural_rows()
-        for first in range(start, stop, step):
-            X, y = self.model.sample_range(first, min(first + step, stop), self.seed)
-            chunk = Chunk(first, as_chunk(X, self.dtype), np.asarray(y, np.float64))
+    def _blocks(
+        self,
+        start: int,
+        stop: int,
+        rows: int | None,  # noqa: ARG002 - cut as the samples are made
+        labels: bool,
+    ) -> Iterator[Chunk]:
+        # The model makes whole blocks of rows: to cut along them makes none of them twice.
+        step = max(1, self._natural_rows() // BLOCK) * BLOCK
+        first = start
+        while first < stop:
+            last = min((first // step + 1) * step, stop)
+            X, y = self.model.sample_range(first, last, self.seed, self.dtype)
+            chunk = Chunk(first, X, y)
             self._check_finite(chunk)  # a link of the user's may overflow; cheap beside making the samples
             yield chunk if labels else chunk._replace(y=None)
+            first = last
 
     def _hash_labels(self, digest: Any) -> None:
         """Labels of a few thousand samples stand for all: the model and the seed make the rest."""

@@ -79,7 +79,24 @@ class CsvFormat:
                     return A
             except ValueError:  # a cell is not a number, or a line has too few
                 self._all_numbers = len(self.used) == len(self.names)
-        return self._parse_cells(rows, first_line)
+        mixed = None if self._all_numbers else self._parse_used(rows)
+        return self._parse_cells(rows, first_line) if mixed is None else mixed
+
+    def _parse_used(self, rows: list[str]) -> NDArray[np.float64] | None:
+        """Parse the columns in use beside others of text; None if anything is wrong."""
+        A = np.full((len(rows), len(self.names)), np.nan)
+        try:
+            fields = list(csv.reader(rows, delimiter=self.delimiter, strict=True))
+            if len(fields) != len(rows) or any(len(row) != len(self.names) for row in fields):
+                return None
+            for j in self.used:
+                column = [row[j] for row in fields]
+                A[:, j] = list(map(float, column))
+                if "_" in "".join(column):  # see _is_number
+                    return None
+        except (ValueError, csv.Error):
+            return None
+        return A
 
     def _parse_cells(self, rows: list[str], first_line: int) -> NDArray[np.float64]:
         A = np.full((len(rows), len(self.names)), np.nan)
