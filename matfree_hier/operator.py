@@ -335,8 +335,9 @@ def project(samples: Samples, V: ArrayLike, degree: int, dtype: DTypeLike | None
         If the result is larger than memory.
     """
     source, degree, V, kind = _operands(samples, V, "V", degree, dtype, by_feature=True)
-    check_memory(source.n_samples * V.shape[1] * kind.itemsize, f"Latents of {source.n_samples} samples")
     scaled, exponents = _scaled(V.reshape(len(V), -1), kind)
+    n_bytes = source.n_samples * scaled.shape[1] * kind.itemsize
+    check_memory(n_bytes, f"Latents of {source.n_samples} samples")
     U = np.empty((source.n_samples, scaled.shape[1]), kind)
     row = 0
     for chunk in source.chunks(rows=_rows(source.n_inputs), labels=False):
