@@ -1,7 +1,7 @@
 """Label transforms t of the moment operator: what weighs a sample in place of its raw label.
 
 The noise of the operator grows with E[t^2] and with the largest |t|, its signal with E[t (h_k^2 - 1)]: a few
-huge labels carry much of the first and little of the second, so that clipping them finds more features.
+huge labels carry much of the first and little of the second, so that bounding them finds more features.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.interpolate import CubicSpline
 
-from matfree_hier.links import distinct_knots, knot_levels
+from matfree_hier.theory import conditional_signal, optimal_transform
 
 Array: TypeAlias = NDArray[np.float64]
 Reduce: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
@@ -24,8 +23,6 @@ NAMES = ("identity", "clip", "tanh", "rank", "optimal")
 
 _TAIL = 0.005  # the share of labels at either end that the robust scale does not follow
 _TABLE = 1025  # quantiles kept by "rank"
-_KNOTS = 12  # of the spline of "optimal"
-_CHUNK = 65536  # rows of its design matrix held at once
 
 
 @dataclass(frozen=True)
@@ -93,7 +90,7 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "clip": ("centre", "scale"),
     "tanh": ("centre", "scale"),
     "rank": ("values", "levels"),
-    "optimal": ("knots", "values"),
+    "optimal": ("values", "levels"),
     "callable": (),
 }
 
@@ -102,6 +99,7 @@ def fit_label_transform(
     transform: Any,
     labels: Any,
     *,
+    model: tuple[ArrayLike, ArrayLike] | None = None,
     reduce: Reduce | None = None,
 ) -> LabelTransform:
     """Fit a label transform to the labels of a sample.
@@ -109,11 +107,11 @@ def fit_label_transform(
     ``identity`` subtracts the mean, and None leaves the labels as they are (the paper's t = y). ``clip`` is
     clip(y - median, -s, s) with the robust scale s: the standard deviation of the labels after winsorising
     .5 % at either end, so that a few huge labels do not set it. ``tanh`` is s tanh((y - median)/s).
-    ``rank`` maps to (-1, 1) by a table of quantiles. ``optimal`` is the score -p'(y)/p(y) of the labels'
-    density: to first order in lambda_k it is E[h_k^2 - 1 | y], the transform of the lowest threshold, for
-    the identity link under any noise; it is fitted by score matching with a spline that is constant in the
-    tails. A callable is applied elementwise. Each is re-centred to mean zero over the sample. Constant
-    labels become zeros. Cost O(n log n) time and 16 n bytes.
+    ``rank`` maps to (-1, 1) by a table of quantiles; it undoes any increasing link. ``optimal`` is
+    w/(1 + w), w(y) = E[h_k^2 - 1 | y], the best one for a feature of a known model; by the resolvent
+    equations (`theory.predict_spectrum`) ranks come within some percent of its overlaps. A callable is
+    applied elementwise. Each is re-centred to mean zero over the sample. Constant labels become zeros.
+    Cost O(n log n) time and 16 n bytes.
 
     Parameters
     ----------
@@ -121,6 +119,8 @@ def fit_label_transform(
         One of `NAMES`; a fitted transform is returned as it is.
     labels : array_like of float, shape (n,), or iterable of such, or an object with a method ``labels()``
         Labels, finite; an iterable is read once and joined.
+    model : tuple of array_like of float, each of shape (N,), optional
+        For ``optimal``: labels and the latent h_k of simulated samples (`theory.simulate_labels`).
     reduce : callable, optional
         Sums an array over the processes that share the samples (MPI); the medians and quantiles are then
         those of all labels, exactly, and equal on every process. A process may own no label.
@@ -129,10 +129,6 @@ def fit_label_transform(
     ------
     ValueError
         If there are no labels, one is not finite, the name is unknown, or a callable returns NaN or infinity.
-
-    References
-    ----------
-    Hyvarinen, Estimation of non-normalized statistical models by score matching, JMLR 6 (2005) 695.
     """
     if isinstance(transform, LabelTransform):
         return transform
@@ -146,7 +142,7 @@ def fit_label_transform(
     if function is not None and not callable(function):
         msg = f"`label_transform` must be a name, a callable or None, got {type(transform).__name__}."
         raise TypeError(msg)
-    parameters = _FITS[name](summary) if name in _FITS else {}
+    parameters = _FITS[name](summary) if name in _FITS else _optimal(model) if name == "optimal" else {}
     raw = _raw(name, parameters, function)
     # About the value at the median, so that constant labels become exact zeros.
     pivot = float(raw(np.array([summary.median]))[0])
@@ -250,35 +246,21 @@ def _fit_rank(summary: _Summary) -> Parameters:
     return {"values": values, "levels": np.bincount(where, levels) / np.bincount(where)}
 
 
-def _fit_score(summary: _Summary) -> Parameters:
-    """Fit t = -p'/p, minimising E[t^2]/2 - E[t'] over splines: the linear system E[b b^T] c = E[b']."""
-    knots = distinct_knots(summary.quantile(knot_levels(summary.count, _KNOTS)))
-    if len(knots) < 3:
-        if summary.low == summary.high:
-            return {"knots": np.array([summary.low]), "values": np.zeros(1)}
+def _optimal(model: tuple[ArrayLike, ArrayLike] | None) -> Parameters:
+    if model is None:
         msg = (
-            "`label_transform` 'optimal' needs labels with a density, and these take few values:"
-            " pass 'identity' or 'rank'."
+            "`model` must give simulated labels and latents for the label transform 'optimal',"
+            " as `theory.simulate_labels` returns them; without a model, 'rank' comes close."
         )
         raise ValueError(msg)
-    unit, m = knots[-1] - knots[0], len(knots)
-    basis = CubicSpline(knots / unit, np.eye(m), bc_type="clamped")
-    gram, moment = np.zeros((m, m)), np.zeros(m)
-    for start in range(0, len(summary.sorted), _CHUNK):
-        y = summary.sorted[start : start + _CHUNK] / unit
-        B = basis(np.clip(y, basis.x[0], basis.x[-1]))
-        gram += B.T @ B
-        moment += basis(y[(y > basis.x[0]) & (y < basis.x[-1])], 1).sum(axis=0)
-    gram, moment = summary.average(gram), summary.average(moment)
-    gram += np.eye(m) * 1e-9 * np.trace(gram)
-    return {"knots": knots, "values": np.linalg.solve(gram, moment) / unit}
+    y, signal = conditional_signal(*model)
+    return {"values": y, "levels": optimal_transform(signal)}
 
 
 _FITS: dict[str, Callable[[_Summary], Parameters]] = {
     "clip": _fit_scaled,
     "tanh": _fit_scaled,
     "rank": _fit_rank,
-    "optimal": _fit_score,
 }
 
 
@@ -293,14 +275,8 @@ def _raw(
         return lambda y: np.clip(_less(y, p["centre"]), -p["scale"], p["scale"])
     if name == "tanh":
         return lambda y: np.asarray(p["scale"] * np.tanh(_less(y, p["centre"]) / p["scale"]))
-    if name == "rank":
+    if name in ("rank", "optimal"):
         return lambda y: np.asarray(np.interp(y, p["values"], p["levels"]))
-    if name == "optimal":
-        knots, values = p["knots"], p["values"]
-        if len(knots) == 1:
-            return np.zeros_like
-        score = CubicSpline(knots, values, bc_type="clamped")
-        return lambda y: np.asarray(score(np.clip(y, knots[0], knots[-1])))
     return lambda y: y
 
 

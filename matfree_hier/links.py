@@ -300,14 +300,14 @@ def _natural(knots: Array, values: Array) -> CubicSpline:
 
 def _knots(h: Array, count: int) -> Array:
     """Return at most ``count`` distinct quantiles of ``h``, equally spaced as normal scores."""
-    knots = distinct_knots(np.quantile(h, knot_levels(len(h), count)))
+    knots = _distinct(np.quantile(h, _levels(len(h), count)))
     if len(knots) == 1 < count and h.min() < h.max():
         # Most values are equal: a line through the extremes.
         return np.array([h.min(), h.max()])
     return knots
 
 
-def knot_levels(n: int, count: int) -> Array:
+def _levels(n: int, count: int) -> Array:
     """Return quantile levels, equally spaced as normal scores, with some 20 samples beyond each end."""
     if count == 1:
         return np.array([0.5])
@@ -316,7 +316,7 @@ def knot_levels(n: int, count: int) -> Array:
     return levels
 
 
-def distinct_knots(knots: Array) -> Array:
+def _distinct(knots: Array) -> Array:
     """Return increasing knots less those so close to another that the splines would be ill-conditioned."""
     gap = 1e-3 * (knots[-1] - knots[0]) / len(knots)
     kept = [float(knots[0])]
