@@ -179,3 +179,17 @@ def test_wrong_arguments_are_named_in_one_sentence(call, error: type[Exception],
     with pytest.raises(error) as caught:
         call()
     assert str(caught.value) == sentence
+
+
+def test_available_memory_keeps_within_the_limit_of_a_container(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {
+        "/proc/meminfo": ["MemTotal: 9000 kB", "MemAvailable: 5000 kB"],
+        "/proc/self/cgroup": ["0::/box"],
+        "/sys/fs/cgroup/box/memory.max": ["3000000"],
+        "/sys/fs/cgroup/box/memory.current": ["2500000"],
+        "/sys/fs/cgroup/box/memory.stat": ["anon 1000000", "inactive_file 1500000"],
+    }
+    monkeypatch.setattr(packing, "_lines", lambda path: files.get(str(path), []))
+    assert packing.available_memory() == 2_000_000
+    files["/sys/fs/cgroup/box/memory.max"] = ["max"]
+    assert packing.available_memory() == 5000 * 1024
