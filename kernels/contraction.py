@@ -63,6 +63,15 @@ def _scalar_and_vector(context, array_type):
     return scalar, ir.VectorType(scalar, VECTOR_BYTES // size), size
 
 
+def _accumulators(builder, vector, keys):
+    """Return a zeroed cell for each key; the optimiser keeps them in registers."""
+    zero = ir.Constant(vector, [0.0] * vector.count)
+    cells = {key: cgutils.alloca_once(builder, vector) for key in keys}
+    for cell in cells.values():
+        builder.store(zero, cell)
+    return cells
+
+
 def _fma(builder, vector):
     """Return the function ``a * b + c`` on vectors: fused where the processor can, else two operations."""
     name = f"llvm.fmuladd.v{vector.count}{'f32' if vector.element == ir.FloatType() else 'f64'}"
@@ -88,14 +97,14 @@ def _forward_tile(typingctx, F, f0, ldf, V, v0, ldv, n_rows, P, p0, U, u0, ldu, 
         v_base = _address(context, builder, V, a_V, a_v0)
         p_base = _address(context, builder, P, a_P, a_p0)
         u_base = _address(context, builder, U, a_U, a_u0)
-        zero = ir.Constant(vector, [0.0] * vector.count)
-        acc = [[cgutils.alloca_once_value(builder, zero) for _ in range(ns)] for _ in range(nc)]
-        for column in acc:
-            for cell in column:
-                builder.store(zero, cell)
-        with cgutils.for_range(builder, a_rows) as loop:
-            f_row = builder.gep(f_base, [builder.mul(loop.index, a_ldf)])
-            v_row = builder.gep(v_base, [builder.mul(loop.index, a_ldv)])
+        sets = max(1, 4 // nc)  # few columns: more rows at once, to cover the latency of the sums
+        acc = _accumulators(
+            builder, vector, [(i, c, j) for i in range(sets) for c in range(nc) for j in range(ns)]
+        )
+
+        def add_row(row, i):
+            f_row = builder.gep(f_base, [builder.mul(row, a_ldf)])
+            v_row = builder.gep(v_base, [builder.mul(row, a_ldv)])
             lanes = [
                 _load(builder, builder.gep(f_row, [ir.Constant(index, j * vector.count)]), vector, size)
                 for j in range(ns)
@@ -104,14 +113,27 @@ def _forward_tile(typingctx, F, f0, ldf, V, v0, ldv, n_rows, P, p0, U, u0, ldu, 
                 value = builder.load(builder.gep(v_row, [ir.Constant(index, c)]), align=size)
                 factor = _splat(builder, value, vector)
                 for j in range(ns):
-                    builder.store(fma(lanes[j], factor, builder.load(acc[c][j])), acc[c][j])
+                    cell = acc[i, c, j]
+                    builder.store(fma(lanes[j], factor, builder.load(cell)), cell)
+
+        step, one = ir.Constant(index, sets), ir.Constant(index, 1)
+        whole = builder.mul(builder.sdiv(a_rows, step), step)
+        with cgutils.for_range_slice(builder, ir.Constant(index, 0), whole, step, index) as (row, _):
+            for i in range(sets):
+                add_row(builder.add(row, ir.Constant(index, i)), i)
+        if sets > 1:
+            with cgutils.for_range_slice(builder, whole, a_rows, one, index) as (row, _):
+                add_row(row, 0)
         for j in range(ns):
             shift = ir.Constant(index, j * vector.count)
             prefix = _load(builder, builder.gep(p_base, [shift]), vector, size)
             for c in range(nc):
                 row = builder.mul(a_ldu, ir.Constant(index, c))
                 cell = builder.gep(u_base, [builder.add(row, shift)])
-                total = fma(prefix, builder.load(acc[c][j]), _load(builder, cell, vector, size))
+                value = builder.load(acc[0, c, j])
+                for i in range(1, sets):
+                    value = builder.fadd(value, builder.load(acc[i, c, j]))
+                total = fma(prefix, value, _load(builder, cell, vector, size))
                 _store(builder, total, cell, size)
         return context.get_dummy_value()
 
@@ -134,11 +156,7 @@ def _backward_tile(typingctx, F, f0, ldf, G, g0, ldg, n_lanes, W, w0, ldw, n_fea
         f_base = _address(context, builder, F, a_F, a_f0)
         g_base = _address(context, builder, G, a_G, a_g0)
         w_base = _address(context, builder, W, a_W, a_w0)
-        zero = ir.Constant(vector, [0.0] * vector.count)
-        acc = [[cgutils.alloca_once_value(builder, zero) for _ in range(nv)] for _ in range(nf)]
-        for row in acc:
-            for cell in row:
-                builder.store(zero, cell)
+        acc = _accumulators(builder, vector, [(j, v) for j in range(nf) for v in range(nv)])
         f_rows = [builder.gep(f_base, [builder.mul(a_ldf, ir.Constant(index, j))]) for j in range(nf)]
         with cgutils.for_range(builder, a_lanes) as loop:
             g_row = builder.gep(g_base, [builder.mul(loop.index, a_ldg)])
@@ -150,12 +168,12 @@ def _backward_tile(typingctx, F, f0, ldf, G, g0, ldg, n_lanes, W, w0, ldw, n_fea
                 value = builder.load(builder.gep(f_rows[j], [loop.index]), align=size)
                 factor = _splat(builder, value, vector)
                 for v in range(nv):
-                    builder.store(fma(factor, columns[v], builder.load(acc[j][v])), acc[j][v])
+                    builder.store(fma(factor, columns[v], builder.load(acc[j, v])), acc[j, v])
         for j in range(nf):
             for v in range(nv):
                 row = builder.mul(a_ldw, ir.Constant(index, j))
                 cell = builder.gep(w_base, [builder.add(row, ir.Constant(index, v * vector.count))])
-                total = builder.fadd(builder.load(acc[j][v]), _load(builder, cell, vector, size))
+                total = builder.fadd(builder.load(acc[j, v]), _load(builder, cell, vector, size))
                 _store(builder, total, cell, size)
         return context.get_dummy_value()
 
@@ -178,11 +196,7 @@ def _backward_dots(typingctx, F, f0, ldf, G, g0, ldg, n_lanes, W, w0, ldw, n_fea
         f_base = _address(context, builder, F, a_F, a_f0)
         g_base = _address(context, builder, G, a_G, a_g0)
         w_base = _address(context, builder, W, a_W, a_w0)
-        zero = ir.Constant(vector, [0.0] * vector.count)
-        acc = [[cgutils.alloca_once_value(builder, zero) for _ in range(nc)] for _ in range(nf)]
-        for row in acc:
-            for cell in row:
-                builder.store(zero, cell)
+        acc = _accumulators(builder, vector, [(j, v) for j in range(nf) for v in range(nc)])
         f_rows = [builder.gep(f_base, [builder.mul(a_ldf, ir.Constant(index, j))]) for j in range(nf)]
         g_rows = [builder.gep(g_base, [builder.mul(a_ldg, ir.Constant(index, c))]) for c in range(nc)]
         with cgutils.for_range(builder, a_lanes) as loop:
@@ -191,10 +205,10 @@ def _backward_dots(typingctx, F, f0, ldf, G, g0, ldg, n_lanes, W, w0, ldw, n_fea
             for j in range(nf):
                 lanes = _load(builder, builder.gep(f_rows[j], [shift]), vector, size)
                 for c in range(nc):
-                    builder.store(fma(lanes, columns[c], builder.load(acc[j][c])), acc[j][c])
+                    builder.store(fma(lanes, columns[c], builder.load(acc[j, c])), acc[j, c])
         for j in range(nf):
             for c in range(nc):
-                total = builder.load(acc[j][c])
+                total = builder.load(acc[j, c])
                 width = vector.count
                 while width > 1:  # fold the upper half onto the lower one
                     width //= 2
@@ -210,43 +224,135 @@ def _backward_dots(typingctx, F, f0, ldf, G, g0, ldg, n_lanes, W, w0, ldw, n_fea
     return signature, codegen
 
 
-@njit(cache=True, nogil=True, fastmath={"nsz", "arcp", "contract", "afn", "reassoc"})
+@intrinsic(prefer_literal=True)
+def _scale_rows(typingctx, work, dst, factor, src, n_rows, ld, n_vectors):
+    """work[dst + j ld + s] = work[factor + s] work[src + j ld + s], s over `n_vectors` vectors of lanes."""
+    if not isinstance(n_vectors, types.IntegerLiteral):
+        return None
+    signature = types.void(work, dst, factor, src, n_rows, ld, n_vectors)
+    ns = n_vectors.literal_value
+
+    def codegen(context, builder, sig, args):
+        data, to, by, of, rows, stride = args[:6]
+        _, vector, size = _scalar_and_vector(context, work)
+        index = to.type
+        shifts = [ir.Constant(index, j * vector.count) for j in range(ns)]
+        to, by, of = (_address(context, builder, work, data, at) for at in (to, by, of))
+        factors = [_load(builder, builder.gep(by, [shift]), vector, size) for shift in shifts]
+        with cgutils.for_range(builder, rows) as loop:
+            step = builder.mul(loop.index, stride)
+            source, target = builder.gep(of, [step]), builder.gep(to, [step])
+            values = [_load(builder, builder.gep(source, [shift]), vector, size) for shift in shifts]
+            for value, by_value, shift in zip(values, factors, shifts, strict=True):
+                _store(builder, builder.fmul(value, by_value), builder.gep(target, [shift]), size)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic(prefer_literal=True)
+def _raise_rows(typingctx, work, x, this, before, ld_before, after, a, b, n_rows, ld, n_vectors):
+    """work[after] = a work[x] work[this] - b work[before], row by row: one step of the Hermite recurrence."""
+    if not isinstance(n_vectors, types.IntegerLiteral):
+        return None
+    signature = types.void(work, x, this, before, ld_before, after, a, b, n_rows, ld, n_vectors)
+    ns = n_vectors.literal_value
+
+    def codegen(context, builder, sig, args):
+        data, at_x, at_this, at_before, stride_before, at_after, a_scalar, b_scalar, rows, stride = args[:10]
+        _, vector, size = _scalar_and_vector(context, work)
+        index = at_x.type
+        base = [_address(context, builder, work, data, at) for at in (at_x, at_this, at_before, at_after)]
+        a_vector, b_vector = _splat(builder, a_scalar, vector), _splat(builder, b_scalar, vector)
+        with cgutils.for_range(builder, rows) as loop:
+            step, step_before = builder.mul(loop.index, stride), builder.mul(loop.index, stride_before)
+            for j in range(ns):
+                shift = ir.Constant(index, j * vector.count)
+                values = [
+                    _load(builder, builder.gep(p, [builder.add(s, shift)]), vector, size)
+                    for p, s in zip(base[:3], (step, step, step_before), strict=True)
+                ]
+                product = builder.fmul(builder.fmul(values[0], values[1]), a_vector)
+                value = builder.fsub(product, builder.fmul(values[2], b_vector))
+                _store(builder, value, builder.gep(base[3], [builder.add(step, shift)]), size)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic(prefer_literal=True)
+def _scale_columns(typingctx, work, p0, raw, scaled, n_lanes, n_vectors):
+    """scaled[s, :] = work[p0 + s] raw[s, :], rows of `n_vectors` vectors."""
+    if not isinstance(n_vectors, types.IntegerLiteral):
+        return None
+    signature = types.void(work, p0, raw, scaled, n_lanes, n_vectors)
+    nv = n_vectors.literal_value
+
+    def codegen(context, builder, sig, args):
+        a_work, at, a_raw, a_scaled, lanes = args[:5]
+        _, vector, size = _scalar_and_vector(context, work)
+        index = at.type
+        zero = ir.Constant(index, 0)
+        factors = _address(context, builder, work, a_work, at)
+        source = _address(context, builder, raw, a_raw, zero)
+        target = _address(context, builder, scaled, a_scaled, zero)
+        with cgutils.for_range(builder, lanes) as loop:
+            value = builder.load(builder.gep(factors, [loop.index]), align=size)
+            factor = _splat(builder, value, vector)
+            row = builder.mul(loop.index, ir.Constant(index, nv * vector.count))
+            for v in range(nv):
+                at = builder.add(row, ir.Constant(index, v * vector.count))
+                product = builder.fmul(factor, _load(builder, builder.gep(source, [at]), vector, size))
+                _store(builder, product, builder.gep(target, [at]), size)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@njit(cache=True, nogil=True)
 def _fill_powers(X, first, n_samples, degree, work, base, lanes):
     """Write 1 and h_m(x_i), m = 1..degree, of `n_samples` rows of X into a workspace; other lanes see x = 0.
 
     h_{m+1} = (x h_m - sqrt(m) h_{m-1}) / sqrt(m+1).
     """
     d = X.shape[1]
-    one = work.dtype.type(1)
+    x = base + lanes
     for s in range(lanes):
-        work[base + s] = one
-    for i in range(d):
-        row = base + (1 + i) * lanes
-        for s in range(n_samples):
-            work[row + s] = X[first + s, i]
-        for s in range(n_samples, lanes):
-            work[row + s] = 0
+        work[base + s] = 1
+    for s in range(n_samples):
+        for i in range(d):
+            work[x + i * lanes + s] = X[first + s, i]
+    for s in range(n_samples, lanes):
+        for i in range(d):
+            work[x + i * lanes + s] = 0
+    group = GROUP_VECTORS * (VECTOR_BYTES // X.itemsize)
     for m in range(1, degree):
         a = work.dtype.type(1 / np.sqrt(m + 1.0))
         b = work.dtype.type(np.sqrt(m / (m + 1.0)))
-        for i in range(d):
-            x = base + (1 + i) * lanes
-            this = base + (1 + (m - 1) * d + i) * lanes
-            before = base + (1 + (m - 2) * d + i) * lanes if m > 1 else base
-            after = base + (1 + m * d + i) * lanes
-            for s in range(lanes):
-                work[after + s] = work[x + s] * work[this + s] * a - work[before + s] * b
+        this = x + (m - 1) * d * lanes
+        before = x + (m - 2) * d * lanes if m > 1 else base
+        for s in range(0, lanes, group):
+            _raise_rows(
+                work,
+                x + s,
+                this + s,
+                before + s,
+                lanes if m > 1 else 0,
+                x + m * d * lanes + s,
+                a,
+                b,
+                d,
+                lanes,
+                GROUP_VECTORS,
+            )
 
 
-@njit(cache=True, nogil=True, fastmath={"nsz", "arcp", "contract", "afn", "reassoc"})
+@njit(cache=True, nogil=True)
 def _multiply(work, base, dst, factor, src, length, lanes):
     """work[dst + j] = work[factor] * work[src + j] for `length` rows of `lanes` numbers."""
-    f = base + factor * lanes
-    for j in range(length):
-        d0 = base + (dst + j) * lanes
-        s0 = base + (src + j) * lanes
-        for s in range(lanes):
-            work[d0 + s] = work[f + s] * work[s0 + s]
+    group = GROUP_VECTORS * (VECTOR_BYTES // work.itemsize)
+    for s in range(base, base + lanes, group):
+        _scale_rows(work, dst * lanes + s, factor * lanes + s, src * lanes + s, length, lanes, GROUP_VECTORS)
 
 
 @njit(cache=True, nogil=True)
@@ -356,31 +462,27 @@ def forward_samples(X, V, k, program, scattered, n_rows, degree, lanes, n_groups
 
 
 @njit(cache=True, nogil=True)
-def _backward_rows(work, lanes, f_row, n_rows, G, W, w0, ldw, two):
-    """W rows += (rows of the workspace) G, one tile of features after another."""
+def _backward_rows(work, lanes, f_row, n_rows, G, W, w0, ldw, vectors):
+    """W rows += (rows of the workspace) G, one tile of features after another.
+
+    `vectors` is the width of G's rows; 0: G has `ldw` columns, each contiguous over the samples.
+    """
     j = 0
-    if two:
-        while n_rows - j >= TILE_FEATURES:
-            _backward_tile(
-                work, (f_row + j) * lanes, lanes, G, 0, ldw, lanes, W, w0 + j * ldw, ldw, TILE_FEATURES, 2
-            )
-            j += TILE_FEATURES
-        if MANY_REGISTERS and n_rows - j >= 6:
-            _backward_tile(work, (f_row + j) * lanes, lanes, G, 0, ldw, lanes, W, w0 + j * ldw, ldw, 6, 2)
+    if vectors == 0:
+        steps = lanes // (VECTOR_BYTES // work.itemsize)
+        while n_rows - j >= 6 and ldw == 2:
+            _backward_dots(work, (f_row + j) * lanes, lanes, G, 0, lanes, steps, W, w0 + 2 * j, 2, 6, 2)
             j += 6
-        left = n_rows - j
-        f0, at = (f_row + j) * lanes, w0 + j * ldw
-        if left == 5:
-            _backward_tile(work, f0, lanes, G, 0, ldw, lanes, W, at, ldw, 5, 2)
-        elif left == 4:
-            _backward_tile(work, f0, lanes, G, 0, ldw, lanes, W, at, ldw, 4, 2)
-        elif left == 3:
-            _backward_tile(work, f0, lanes, G, 0, ldw, lanes, W, at, ldw, 3, 2)
-        elif left == 2:
-            _backward_tile(work, f0, lanes, G, 0, ldw, lanes, W, at, ldw, 2, 2)
-        elif left == 1:
-            _backward_tile(work, f0, lanes, G, 0, ldw, lanes, W, at, ldw, 1, 2)
-    else:
+        while n_rows - j >= 1 and ldw == 2:
+            _backward_dots(work, (f_row + j) * lanes, lanes, G, 0, lanes, steps, W, w0 + 2 * j, 2, 1, 2)
+            j += 1
+        while n_rows - j >= 8:
+            _backward_dots(work, (f_row + j) * lanes, lanes, G, 0, lanes, steps, W, w0 + j, 1, 8, 1)
+            j += 8
+        while n_rows - j >= 1:
+            _backward_dots(work, (f_row + j) * lanes, lanes, G, 0, lanes, steps, W, w0 + j, 1, 1, 1)
+            j += 1
+    elif vectors == 1:
         while n_rows - j >= 12:
             _backward_tile(work, (f_row + j) * lanes, lanes, G, 0, ldw, lanes, W, w0 + j * ldw, ldw, 12, 1)
             j += 12
@@ -390,6 +492,58 @@ def _backward_rows(work, lanes, f_row, n_rows, G, W, w0, ldw, two):
         while n_rows - j >= 1:
             _backward_tile(work, (f_row + j) * lanes, lanes, G, 0, ldw, lanes, W, w0 + j * ldw, ldw, 1, 1)
             j += 1
+    else:
+        while n_rows - j >= TILE_FEATURES:
+            _backward_tile(
+                work, (f_row + j) * lanes, lanes, G, 0, ldw, lanes, W, w0 + j * ldw, ldw, TILE_FEATURES, 2
+            )
+            j += TILE_FEATURES
+        while n_rows - j >= 6:
+            _backward_tile(work, (f_row + j) * lanes, lanes, G, 0, ldw, lanes, W, w0 + j * ldw, ldw, 6, 2)
+            j += 6
+        while n_rows - j >= 3:
+            _backward_tile(work, (f_row + j) * lanes, lanes, G, 0, ldw, lanes, W, w0 + j * ldw, ldw, 3, 2)
+            j += 3
+        while n_rows - j >= 1:
+            _backward_tile(work, (f_row + j) * lanes, lanes, G, 0, ldw, lanes, W, w0 + j * ldw, ldw, 1, 2)
+            j += 1
+
+
+@njit(cache=True, nogil=True)
+def _scale_block(work, factor, lanes, raw, scaled, vectors, k):
+    """scaled = work[factor] times the columns of raw, in the layout that `vectors` means."""
+    if vectors == 2:
+        _scale_columns(work, factor * lanes, raw, scaled, lanes, 2)
+    elif vectors == 1:
+        _scale_columns(work, factor * lanes, raw, scaled, lanes, 1)
+    else:
+        for c in range(k):
+            for s in range(lanes):
+                scaled[c * lanes + s] = work[factor * lanes + s] * raw[c * lanes + s]
+
+
+@njit(cache=True, nogil=True)
+def _fill_block(G, tile, samples, g0, k, lanes, raw, ldw, vectors):
+    """Copy columns g0..g0+k-1 of some samples of G, zeros in the other lanes."""
+    if vectors == 0:
+        raw[:] = 0
+        for c in range(k):
+            for s in range(samples):
+                raw[c * lanes + s] = G[tile + s, g0 + c]
+    else:
+        for s in range(samples):
+            for c in range(k):
+                raw[s * ldw + c] = G[tile + s, g0 + c]
+        raw[samples * ldw :] = 0
+
+
+@njit(cache=True, nogil=True)
+def _flush(W, k, ldw, g0, lo, hi, out):
+    """Add the sums of the working precision to the float64 ones and start them again."""
+    for j in range(hi - lo):
+        for c in range(k):
+            out[lo + j, g0 + c] += W[j * ldw + c]
+    W[:] = 0
 
 
 @njit(cache=True, nogil=True)
@@ -401,8 +555,8 @@ def backward_features(X, G, g0, k, program, scattered, n_rows, degree, lanes, fl
     """
     n = X.shape[0]
     width = VECTOR_BYTES // X.itemsize
-    two = k > width
-    ldw = 2 * width if two else width
+    vectors = 0 if k <= 2 else (1 if k <= width else 2)
+    ldw = vectors * width if vectors else k
     work = np.empty(n_rows * lanes, X.dtype)
     raw = np.zeros(lanes * ldw, X.dtype)
     scaled = np.zeros(lanes * ldw, X.dtype)
@@ -412,10 +566,7 @@ def backward_features(X, G, g0, k, program, scattered, n_rows, degree, lanes, fl
     for tile in range(0, n, lanes):
         samples = min(lanes, n - tile)
         _fill_powers(X, tile, samples, degree, work, 0, lanes)
-        for s in range(samples):
-            for c in range(k):
-                raw[s * ldw + c] = G[tile + s, g0 + c]
-        raw[samples * ldw :] = 0
+        _fill_block(G, tile, samples, g0, k, lanes, raw, ldw, vectors)
         for step in range(program.shape[0]):
             if program[step, 0] == 0:
                 _multiply(
@@ -428,26 +579,19 @@ def backward_features(X, G, g0, k, program, scattered, n_rows, degree, lanes, fl
                 program[step, 3],
                 program[step, 4],
             )
-            p0 = factor * lanes
-            for s in range(lanes):
-                p = work[p0 + s]
-                for c in range(ldw):
-                    scaled[s * ldw + c] = p * raw[s * ldw + c]
+            _scale_block(work, factor, lanes, raw, scaled, vectors, k)
             if program[step, 0] == 1:
-                _backward_rows(work, lanes, row, length, scaled, W, (first - lo) * ldw, ldw, two)
+                _backward_rows(work, lanes, row, length, scaled, W, (first - lo) * ldw, ldw, vectors)
                 continue
             for chunk in range(0, length, _CHUNK):
                 rows = min(_CHUNK, length - chunk)
                 packed[: rows * ldw] = 0
-                _backward_rows(work, lanes, row + chunk, rows, scaled, packed, 0, ldw, two)
+                _backward_rows(work, lanes, row + chunk, rows, scaled, packed, 0, ldw, vectors)
                 for j in range(rows):
                     w = (scattered[first + chunk + j] - lo) * ldw
                     for c in range(ldw):
                         W[w + c] += packed[j * ldw + c]
         pending += samples
         if pending >= flush or tile + lanes >= n:
-            for j in range(hi - lo):
-                for c in range(k):
-                    out[lo + j, g0 + c] += W[j * ldw + c]
-            W[:] = 0
+            _flush(W, k, ldw, g0, lo, hi, out)
             pending = 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from matfree_hier.kernels import contraction, gram as gram_kernels
+from matfree_hier.kernels import contraction
+from matfree_hier.kernels import gram as gram_kernels
 from matfree_hier.kernels.plan import Plan, make_plan, n_features
 from matfree_hier.kernels.threads import run_all
 
@@ -44,6 +44,21 @@ def _budget(lanes: int, itemsize: int, n_inputs: int, degree: int) -> int:
     return max(5 * CACHE_BYTES // (8 * lanes * itemsize) - 1 - n_inputs * degree, 64)
 
 
+class _Alias:
+    """The memory of an array, said to be writable."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+        self.__array_interface__ = array.__array_interface__ | {"data": (array.ctypes.data, False)}
+
+
+def _plain(array: Array) -> Array:
+    """Return `array` aligned and marked writable: numba compiles anew for every other kind, for no gain."""
+    if not array.flags.aligned:
+        return array.copy()
+    return array if array.flags.writeable else np.asarray(_Alias(array))
+
+
 def forward(X: Array, V: Array, degree: int, out: Array) -> None:
     """Overwrite `out` with ``U = Phi V``, row i of Phi being F(x_i).
 
@@ -59,6 +74,7 @@ def forward(X: Array, V: Array, degree: int, out: Array) -> None:
     -----
     2 n D k flops. Memory a thread: a workspace the size of the L2 cache.
     """
+    X, V = _plain(X), _plain(V)
     n, d = X.shape
     lanes = contraction.GROUP_VECTORS * contraction.VECTOR_BYTES // X.itemsize
     groups = min(FORWARD_GROUPS, max(1, -(-n // lanes)))
@@ -103,10 +119,12 @@ def backward(X: Array, G: Array, degree: int, out: Array) -> None:
     2 n D k flops. Every entry of `out` is one thread's, and its sum is formed in the order of the samples: the
     result has the same bits for every number of threads.
     """
+    X, G = _plain(X), _plain(G)
     n, d = X.shape
     D, k = out.shape
     vector = contraction.VECTOR_BYTES // X.itemsize
-    lanes = min(BACKWARD_LANES, max(1, -(-n // vector)) * vector)
+    group = contraction.GROUP_VECTORS * vector
+    lanes = group * max(1, min(BACKWARD_LANES // group, -(-n // group)))
     budget = _budget(lanes, X.itemsize, d, degree)
     n_threads = min(numba.get_num_threads(), D)
     cuts = [D * t // n_threads for t in range(n_threads + 1)]
@@ -183,4 +201,4 @@ def squared_norms(X: Array, degree: int, out: Array) -> None:
         q.
     out : ndarray of float64, shape (n,), overwritten
     """
-    gram_kernels.squared_norm_rows(X, degree, out)
+    gram_kernels.squared_norm_rows(_plain(X), degree, out)

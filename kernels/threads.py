@@ -16,7 +16,7 @@ import numba
 def follow_affinity() -> None:
     """Let numba's thread count follow the processors this process may use, unless the user has set it."""
     if "NUMBA_NUM_THREADS" not in os.environ and hasattr(os, "sched_getaffinity"):
-        numba.set_num_threads(min(len(os.sched_getaffinity(0)), numba.config.NUMBA_NUM_THREADS))
+        numba.set_num_threads(min(len(os.sched_getaffinity(0)), numba.get_num_threads()))
 
 
 def run_all(task: Callable[..., None], arguments: Sequence[tuple[int, ...]]) -> None:
