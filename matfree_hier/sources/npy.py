@@ -28,6 +28,8 @@ from matfree_hier.status import InputError
 
 LOCAL_HEADER = struct.Struct("<4s5H3I2H")  # of a zip member; the last two are the lengths of name and extra
 
+READ_BYTES = 2**18
+
 
 class Header(NamedTuple):
     """What stands before the data of an array in `.npy` format, and the byte at which they begin."""
@@ -225,12 +227,15 @@ def _decoded_member(path: Path, info: zipfile.ZipInfo, header: Header, where: st
 
 
 def _read_array(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    size = int(np.prod(shape, dtype=object)) * dtype.itemsize
-    data = file.read(size)
-    if len(data) < size:
-        msg = f"{size - len(data)} bytes are missing"
-        raise EOFError(msg)
-    return np.frombuffer(data, dtype).reshape(shape)
+    array = np.empty(shape, dtype)
+    data, at = memoryview(array.reshape(-1).view(np.uint8)), 0
+    while at < len(data):  # in pieces: the archive makes a bytes object of each
+        n_read = file.readinto(data[at : at + READ_BYTES])  # type: ignore[attr-defined]
+        if n_read == 0:
+            msg = f"{len(data) - at} bytes are missing"
+            raise EOFError(msg)
+        at += n_read
+    return array
 
 
 def _read_header(file: IO[bytes]) -> Header:
