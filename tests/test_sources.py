@@ -184,8 +184,8 @@ def _transformed(folder: Path) -> SampleSource:
 BUILDERS: list[Callable[[Path], SampleSource]] = [
     _arrays, _fortran, _strided, _big_endian, _lists, _last_column, _inner_column, _frame, _frame_named,
     _frame_and_series, _npy_pair, _npy_and_array, _npy_column, _npz_stored, _npz_compressed, _npz_cached,
-    _hdf5_contiguous, _hdf5_chunked, _hdf5_userblock, _hdf5_dataset, _csv, _csv_cached, _tsv_picked, _parquet, _slice,
-    _transformed,
+    _hdf5_contiguous, _hdf5_chunked, _hdf5_userblock, _hdf5_dataset, _csv, _csv_cached, _tsv_picked, _parquet,
+    _slice, _transformed,
 ]  # fmt: skip
 
 
@@ -380,13 +380,14 @@ def test_small_decoded_inputs_are_read_once_and_large_ones_are_not_kept(tmp_path
     assert not np.shares_memory(first, again)
 
 
-def test_hdf5_is_read_along_its_storage_chunks(tmp_path: Path) -> None:
-    X, y = samples(np.float64, n=3000, d=300)  # 3495 rows would fill a block
-    path = write_hdf5(tmp_path / "a.h5", X, y, chunks=(700, 300))
-    starts = [chunk.start for chunk in open_source(path, cache_bytes=0).chunks(650)]
-    assert starts == [650, 2800]
-    wide = write_hdf5(tmp_path / "b.h5", X[:, :2].repeat(40_000 // 2, axis=1)[:900], y[:900], chunks=(300, 100))
-    assert [chunk.start for chunk in open_source(wide, cache_bytes=0).chunks(100)] == [100, 256, 512, 768]
+def test_hdf5_is_read_along_its_storage_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_hdf5(tmp_path / "a.h5", *samples(), chunks=(45, 4))
+    monkeypatch.setattr("matfree_hier.sources.base.MIN_ROWS", 100)
+    monkeypatch.setattr("matfree_hier.sources.base.BLOCK_BYTES", 3200)
+    source = open_source(path, cache_bytes=0)
+    assert [chunk.start for chunk in source.chunks(50)] == [50, 90, 180]
+    monkeypatch.setattr("matfree_hier.sources.hdf5.STORAGE_BYTES", 45 * 32 - 1)
+    assert [chunk.start for chunk in source.chunks(50)] == [50, 100, 200]
 
 
 def test_columns_are_found_by_name(tmp_path: Path) -> None:
@@ -407,7 +408,13 @@ def test_without_a_target_every_column_is_an_input(tmp_path: Path) -> None:
     table().to_csv(tmp_path / "t.csv", index=False)
     np.save(tmp_path / "X.npy", X)
     write_hdf5(tmp_path / "a.h5", X, y)
-    for data, d in ((table(), 5), (tmp_path / "t.csv", 5), (X, 4), (tmp_path / "X.npy", 4), (tmp_path / "a.h5", 4)):
+    for data, d in (
+        (table(), 5),
+        (tmp_path / "t.csv", 5),
+        (X, 4),
+        (tmp_path / "X.npy", 4),
+        (tmp_path / "a.h5", 4),
+    ):
         source = open_source(data, False)
         assert (source.n_inputs, source.has_target, source.target_name) == (d, False, None)
         assert next(source.chunks()).y is None
@@ -442,7 +449,9 @@ def test_names_can_be_given_to_the_columns_of_arrays() -> None:
 
 
 def test_pandas_columns_with_missing_value_types_are_numbers() -> None:
-    frame = pd.DataFrame({"a": pd.array([1, 2, 3], "Int64"), "b": [True, False, True], "y": pd.array([1, 0, 1], "boolean")})
+    frame = pd.DataFrame(
+        {"a": pd.array([1, 2, 3], "Int64"), "b": [True, False, True], "y": pd.array([1, 0, 1], "boolean")}
+    )
     source = open_source(frame)
     assert np.array_equal(source.inputs(), [[1, 1], [2, 0], [3, 1]])
     assert np.array_equal(source.labels(), [1, 0, 1])
@@ -493,8 +502,9 @@ def test_fingerprints_tell_contents_apart() -> None:
     changed[120, 2] += 1e-9
     labels[13] = 0.0
     variants = [
-        open_source(X, y), open_source(X), open_source(changed, y), open_source(X, labels), open_source(X[:-1], y[:-1]),
-        open_source(X.astype(np.float32), y), open_source(X.reshape(-1, 2), np.r_[y, y]), open_source(X[::-1], y[::-1]),
+        open_source(X, y), open_source(X), open_source(changed, y), open_source(X, labels),
+        open_source(X[:-1], y[:-1]), open_source(X.astype(np.float32), y), open_source(X[::-1], y[::-1]),
+        open_source(X.reshape(-1, 2), np.r_[y, y]),
     ]  # fmt: skip
     prints = [source.fingerprint() for source in variants]
     assert len(set(prints)) == len(variants)

@@ -89,8 +89,8 @@ class CsvSource(SampleSource):
             self.index_rows.append(row)
             self.index_offsets.append(offset)
             n_filled = max((i + 1 for i, line in enumerate(lines) if line.strip()), default=0)
-            if n_blank and n_filled:  # blank lines are well at the end only: parsing one names it
-                self.format.parse([b"\n"], self.format.first_line + row - n_blank)
+            if n_blank and n_filled:  # blank lines are well at the end of the file only
+                self.format.fail(self.format.first_line + row - n_blank, "is blank")
             n_blank = n_blank + len(lines) if n_filled == 0 else len(lines) - n_filled
             if n_filled:
                 chunk = self._chunk(row, lines[:n_filled], labels=True)

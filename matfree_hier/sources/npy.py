@@ -228,7 +228,7 @@ def _decoded_member(path: Path, info: zipfile.ZipInfo, header: Header, where: st
 
 def _read_array(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     array = np.empty(shape, dtype)
-    data, at = memoryview(array.reshape(-1).view(np.uint8)), 0
+    data, at = array.reshape(-1).view(np.uint8).data, 0
     while at < len(data):  # in pieces: the archive makes a bytes object of each
         n_read = file.readinto(data[at : at + READ_BYTES])  # type: ignore[attr-defined]
         if n_read == 0:

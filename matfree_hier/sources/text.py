@@ -46,19 +46,19 @@ class CsvFormat:
 
     def _names(self, line: bytes) -> list[str]:
         if line.startswith(UTF16_MARKS) or b"\x00" in line or len(line) >= HEADER_LIMIT:
-            self._fail(1, "is not UTF-8 text in lines")
+            self.fail(1, "is not UTF-8 text in lines")
         text = self._decode([line.removeprefix(UTF8_MARK)], 1)
         if "\r" in text.rstrip("\r\n") and '"' not in text:
-            self._fail(1, "has a lone carriage return; end lines with a line feed")
-        names = [name.strip() for name in self._fields(text, 1)]
+            self.fail(1, "has a lone carriage return; end lines with a line feed")
+        names = [" ".join(name.strip().splitlines()) for name in self._fields(text, 1)]
         if not any(names):
-            self._fail(1, "is blank where the column names should stand")
+            self.fail(1, "is blank where the column names should stand")
         if len(names) == 1 and self.delimiter == "," and (";" in text or "\t" in text):
-            self._fail(1, "has no comma; if another character separates the columns, pass it as `delimiter`")
+            self.fail(1, "has no comma; if another character separates the columns, pass it as `delimiter`")
         if "" in names:
-            self._fail(1, f"has no name for column {names.index('') + 1} (an index that was saved?)")
+            self.fail(1, f"has no name for column {names.index('') + 1} (an index that was saved?)")
         if all(_is_number(name) for name in names):
-            self._fail(1, "holds numbers where the column names should stand; a header line is needed")
+            self.fail(1, "holds numbers where the column names should stand; a header line is needed")
         return names
 
     def parse(self, lines: Sequence[bytes], first_line: int) -> NDArray[np.float64]:
@@ -108,7 +108,7 @@ class CsvFormat:
                     if row.strip()
                     else "is blank"
                 )
-                self._fail(first_line + i, what)
+                self.fail(first_line + i, what)
             for j in self.used:
                 if not _is_number(fields[j]):
                     cell = f"{fields[j]!r} is not a number" if fields[j].strip() else "the cell is empty"
@@ -129,7 +129,7 @@ class CsvFormat:
                 try:
                     line.decode()
                 except UnicodeDecodeError:
-                    self._fail(first_line + i, "is not UTF-8 text")
+                    self.fail(first_line + i, "is not UTF-8 text")
             raise
 
     def _fields(self, row: str, line: int) -> list[str]:
@@ -137,9 +137,10 @@ class CsvFormat:
         try:
             return next(reader, [])
         except csv.Error as error:
-            self._fail(line, f"cannot be divided into fields ({error})")
+            self.fail(line, f"cannot be divided into fields ({error})")
 
-    def _fail(self, line: int, what: str) -> NoReturn:
+    def fail(self, line: int, what: str) -> NoReturn:
+        """Refuse a line."""
         msg = f"{self.path}, line {line} {what}."
         raise InputError(msg)
 
