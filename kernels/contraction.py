@@ -34,7 +34,7 @@ TILE_FEATURES = 12 if MANY_REGISTERS else 6
 # Never nnan or ninf: a NaN in the data must come out as one.
 _FMF = ("nsz", "arcp", "contract", "afn", "reassoc")
 _CHUNK = 128
-"""Rows of a run contracted before the next group of samples: they and the block's rows stay in the L1 cache."""
+"""Rows of a run contracted before the next group of samples: they and V's rows stay in the L1 cache."""
 
 
 def _address(context, builder, array_type, array, offset):
@@ -57,10 +57,10 @@ def _splat(builder, scalar, vector):
     return builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), mask)
 
 
-def _scalar_and_vector(context, array_type):
-    scalar = context.get_value_type(array_type.dtype)
+def _vector_of(context, array_type):
+    """Return the vector type for an array's elements, and the size of one element in bytes."""
     size = array_type.dtype.bitwidth // 8
-    return scalar, ir.VectorType(scalar, VECTOR_BYTES // size), size
+    return ir.VectorType(context.get_value_type(array_type.dtype), VECTOR_BYTES // size), size
 
 
 def _accumulators(builder, vector, keys):
@@ -81,22 +81,22 @@ def _fma(builder, vector):
 
 
 @intrinsic(prefer_literal=True)
-def _forward_tile(typingctx, F, f0, ldf, V, v0, ldv, n_rows, P, p0, U, u0, ldu, n_vectors, n_columns):  # noqa: ANN001
+def _forward_tile(_typing, F, f0, ldf, V, v0, ldv, n_rows, P, p0, U, u0, ldu, n_vectors, n_columns):
     """U[c, :] += P[:] * sum_r F[r, :] V[r, c], `n_vectors` vectors of samples by `n_columns` columns."""
     if not isinstance(n_vectors, types.IntegerLiteral) or not isinstance(n_columns, types.IntegerLiteral):
         return None
     signature = types.void(F, f0, ldf, V, v0, ldv, n_rows, P, p0, U, u0, ldu, n_vectors, n_columns)
     ns, nc = n_vectors.literal_value, n_columns.literal_value
 
-    def codegen(context, builder, sig, args):
-        a_F, a_f0, a_ldf, a_V, a_v0, a_ldv, a_rows, a_P, a_p0, a_U, a_u0, a_ldu = args[:12]
-        scalar, vector, size = _scalar_and_vector(context, F)
+    def codegen(context, builder, _signature, args):
+        f_array, a_f0, a_ldf, v_array, a_v0, a_ldv, a_rows, p_array, a_p0, u_array, a_u0, a_ldu = args[:12]
+        vector, size = _vector_of(context, F)
         fma = _fma(builder, vector)
         index = a_f0.type
-        f_base = _address(context, builder, F, a_F, a_f0)
-        v_base = _address(context, builder, V, a_V, a_v0)
-        p_base = _address(context, builder, P, a_P, a_p0)
-        u_base = _address(context, builder, U, a_U, a_u0)
+        f_base = _address(context, builder, F, f_array, a_f0)
+        v_base = _address(context, builder, V, v_array, a_v0)
+        p_base = _address(context, builder, P, p_array, a_p0)
+        u_base = _address(context, builder, U, u_array, a_u0)
         sets = max(1, 4 // nc)  # few columns: more rows at once, to cover the latency of the sums
         acc = _accumulators(
             builder, vector, [(i, c, j) for i in range(sets) for c in range(nc) for j in range(ns)]
@@ -141,21 +141,21 @@ def _forward_tile(typingctx, F, f0, ldf, V, v0, ldv, n_rows, P, p0, U, u0, ldu, 
 
 
 @intrinsic(prefer_literal=True)
-def _backward_tile(typingctx, F, f0, ldf, G, g0, ldg, n_lanes, W, w0, ldw, n_features, n_vectors):  # noqa: ANN001
+def _backward_tile(_typing, F, f0, ldf, G, g0, ldg, n_lanes, W, w0, ldw, n_features, n_vectors):
     """W[j, :] += sum_s F[j, s] G[s, :], `n_features` rows by `n_vectors` vectors of columns."""
     if not isinstance(n_features, types.IntegerLiteral) or not isinstance(n_vectors, types.IntegerLiteral):
         return None
     signature = types.void(F, f0, ldf, G, g0, ldg, n_lanes, W, w0, ldw, n_features, n_vectors)
     nf, nv = n_features.literal_value, n_vectors.literal_value
 
-    def codegen(context, builder, sig, args):
-        a_F, a_f0, a_ldf, a_G, a_g0, a_ldg, a_lanes, a_W, a_w0, a_ldw = args[:10]
-        scalar, vector, size = _scalar_and_vector(context, F)
+    def codegen(context, builder, _signature, args):
+        f_array, a_f0, a_ldf, g_array, a_g0, a_ldg, a_lanes, w_array, a_w0, a_ldw = args[:10]
+        vector, size = _vector_of(context, F)
         fma = _fma(builder, vector)
         index = a_f0.type
-        f_base = _address(context, builder, F, a_F, a_f0)
-        g_base = _address(context, builder, G, a_G, a_g0)
-        w_base = _address(context, builder, W, a_W, a_w0)
+        f_base = _address(context, builder, F, f_array, a_f0)
+        g_base = _address(context, builder, G, g_array, a_g0)
+        w_base = _address(context, builder, W, w_array, a_w0)
         acc = _accumulators(builder, vector, [(j, v) for j in range(nf) for v in range(nv)])
         f_rows = [builder.gep(f_base, [builder.mul(a_ldf, ir.Constant(index, j))]) for j in range(nf)]
         with cgutils.for_range(builder, a_lanes) as loop:
@@ -181,21 +181,21 @@ def _backward_tile(typingctx, F, f0, ldf, G, g0, ldg, n_lanes, W, w0, ldw, n_fea
 
 
 @intrinsic(prefer_literal=True)
-def _backward_dots(typingctx, F, f0, ldf, G, g0, ldg, n_lanes, W, w0, ldw, n_features, n_columns):  # noqa: ANN001
+def _backward_dots(_typing, F, f0, ldf, G, g0, ldg, n_lanes, W, w0, ldw, n_features, n_columns):
     """W[j, c] += sum_s F[j, s] G[c, s] for few columns: vectors run along the samples; n_lanes in vectors."""
     if not isinstance(n_features, types.IntegerLiteral) or not isinstance(n_columns, types.IntegerLiteral):
         return None
     signature = types.void(F, f0, ldf, G, g0, ldg, n_lanes, W, w0, ldw, n_features, n_columns)
     nf, nc = n_features.literal_value, n_columns.literal_value
 
-    def codegen(context, builder, sig, args):
-        a_F, a_f0, a_ldf, a_G, a_g0, a_ldg, a_lanes, a_W, a_w0, a_ldw = args[:10]
-        scalar, vector, size = _scalar_and_vector(context, F)
+    def codegen(context, builder, _signature, args):
+        f_array, a_f0, a_ldf, g_array, a_g0, a_ldg, a_lanes, w_array, a_w0, a_ldw = args[:10]
+        vector, size = _vector_of(context, F)
         fma = _fma(builder, vector)
         index = a_f0.type
-        f_base = _address(context, builder, F, a_F, a_f0)
-        g_base = _address(context, builder, G, a_G, a_g0)
-        w_base = _address(context, builder, W, a_W, a_w0)
+        f_base = _address(context, builder, F, f_array, a_f0)
+        g_base = _address(context, builder, G, g_array, a_g0)
+        w_base = _address(context, builder, W, w_array, a_w0)
         acc = _accumulators(builder, vector, [(j, v) for j in range(nf) for v in range(nc)])
         f_rows = [builder.gep(f_base, [builder.mul(a_ldf, ir.Constant(index, j))]) for j in range(nf)]
         g_rows = [builder.gep(g_base, [builder.mul(a_ldg, ir.Constant(index, c))]) for c in range(nc)]
@@ -225,16 +225,16 @@ def _backward_dots(typingctx, F, f0, ldf, G, g0, ldg, n_lanes, W, w0, ldw, n_fea
 
 
 @intrinsic(prefer_literal=True)
-def _scale_rows(typingctx, work, dst, factor, src, n_rows, ld, n_vectors):
+def _scale_rows(_typing, work, dst, factor, src, n_rows, ld, n_vectors):
     """work[dst + j ld + s] = work[factor + s] work[src + j ld + s], s over `n_vectors` vectors of lanes."""
     if not isinstance(n_vectors, types.IntegerLiteral):
         return None
     signature = types.void(work, dst, factor, src, n_rows, ld, n_vectors)
     ns = n_vectors.literal_value
 
-    def codegen(context, builder, sig, args):
+    def codegen(context, builder, _signature, args):
         data, to, by, of, rows, stride = args[:6]
-        _, vector, size = _scalar_and_vector(context, work)
+        vector, size = _vector_of(context, work)
         index = to.type
         shifts = [ir.Constant(index, j * vector.count) for j in range(ns)]
         to, by, of = (_address(context, builder, work, data, at) for at in (to, by, of))
@@ -251,16 +251,16 @@ def _scale_rows(typingctx, work, dst, factor, src, n_rows, ld, n_vectors):
 
 
 @intrinsic(prefer_literal=True)
-def _raise_rows(typingctx, work, x, this, before, ld_before, after, a, b, n_rows, ld, n_vectors):
+def _raise_rows(_typing, work, x, this, before, ld_before, after, a, b, n_rows, ld, n_vectors):
     """work[after] = a work[x] work[this] - b work[before], row by row: one step of the Hermite recurrence."""
     if not isinstance(n_vectors, types.IntegerLiteral):
         return None
     signature = types.void(work, x, this, before, ld_before, after, a, b, n_rows, ld, n_vectors)
     ns = n_vectors.literal_value
 
-    def codegen(context, builder, sig, args):
+    def codegen(context, builder, _signature, args):
         data, at_x, at_this, at_before, stride_before, at_after, a_scalar, b_scalar, rows, stride = args[:10]
-        _, vector, size = _scalar_and_vector(context, work)
+        vector, size = _vector_of(context, work)
         index = at_x.type
         base = [_address(context, builder, work, data, at) for at in (at_x, at_this, at_before, at_after)]
         a_vector, b_vector = _splat(builder, a_scalar, vector), _splat(builder, b_scalar, vector)
@@ -281,16 +281,16 @@ def _raise_rows(typingctx, work, x, this, before, ld_before, after, a, b, n_rows
 
 
 @intrinsic(prefer_literal=True)
-def _scale_columns(typingctx, work, p0, raw, scaled, n_lanes, n_vectors):
+def _scale_columns(_typing, work, p0, raw, scaled, n_lanes, n_vectors):
     """scaled[s, :] = work[p0 + s] raw[s, :], rows of `n_vectors` vectors."""
     if not isinstance(n_vectors, types.IntegerLiteral):
         return None
     signature = types.void(work, p0, raw, scaled, n_lanes, n_vectors)
     nv = n_vectors.literal_value
 
-    def codegen(context, builder, sig, args):
+    def codegen(context, builder, _signature, args):
         a_work, at, a_raw, a_scaled, lanes = args[:5]
-        _, vector, size = _scalar_and_vector(context, work)
+        vector, size = _vector_of(context, work)
         index = at.type
         zero = ir.Constant(index, 0)
         factors = _address(context, builder, work, a_work, at)
@@ -356,109 +356,58 @@ def _multiply(work, base, dst, factor, src, length, lanes):
 
 
 @njit(cache=True, nogil=True)
-def _forward_rows(work, base, lanes, f_row, V, v0, ldv, n_rows, factor, U, u0, k):
-    """U[:, group] += factor * (rows of the workspace)^T (rows of V), all k columns of one group of samples."""
-    f0 = base + f_row * lanes
-    p0 = base + factor * lanes
+def _forward_rows(work, base, lanes, f_row, V, v0, n_rows, factor, U, u0, k):
+    """U[:, group] += factor * (rows of the workspace)^T (rows of V), all k columns, one group of samples."""
+    f0, p0 = base + f_row * lanes, base + factor * lanes
     c = 0
     while c + 4 <= k:
         _forward_tile(
-            work, f0, lanes, V, v0 + c, ldv, n_rows, work, p0, U, u0 + c * lanes, lanes, GROUP_VECTORS, 4
+            work, f0, lanes, V, v0 + c, k, n_rows, work, p0, U, u0 + c * lanes, lanes, GROUP_VECTORS, 4
         )
         c += 4
-    if k - c == 3:
+    if c + 2 <= k:
         _forward_tile(
-            work, f0, lanes, V, v0 + c, ldv, n_rows, work, p0, U, u0 + c * lanes, lanes, GROUP_VECTORS, 3
+            work, f0, lanes, V, v0 + c, k, n_rows, work, p0, U, u0 + c * lanes, lanes, GROUP_VECTORS, 2
         )
-    elif k - c == 2:
+        c += 2
+    if c < k:
         _forward_tile(
-            work, f0, lanes, V, v0 + c, ldv, n_rows, work, p0, U, u0 + c * lanes, lanes, GROUP_VECTORS, 2
-        )
-    elif k - c == 1:
-        _forward_tile(
-            work, f0, lanes, V, v0 + c, ldv, n_rows, work, p0, U, u0 + c * lanes, lanes, GROUP_VECTORS, 1
+            work, f0, lanes, V, v0 + c, k, n_rows, work, p0, U, u0 + c * lanes, lanes, GROUP_VECTORS, 1
         )
 
 
 @njit(cache=True, nogil=True)
-def forward_samples(X, V, k, program, scattered, n_rows, degree, lanes, n_groups, start, stop, out):
+def forward_samples(X, V, k, program, n_rows, degree, lanes, n_groups, start, stop, out):
     """out[start:stop] = Phi V for these samples: `n_groups` groups of `lanes` samples at a time.
 
-    X : (n, d), C order; V : flat (D k,), row-major; out : (n, k) of the same dtype, overwritten.
+    X : (n, d), C order; V : flat (n_slots k,), row-major, one row a slot of the plan; out : (n, k) of the
+    same dtype, overwritten.
     """
-    work = np.empty(n_groups * n_rows * lanes, X.dtype)
+    size = n_rows * lanes
+    work = np.empty(n_groups * size, X.dtype)
     U = np.empty(n_groups * k * lanes, X.dtype)
-    packed = np.empty(_CHUNK * k, X.dtype)
-    tile = start
-    while tile < stop:
+    for tile in range(start, stop, n_groups * lanes):
         groups = min(n_groups, (stop - tile + lanes - 1) // lanes)
         for g in range(groups):
             first = tile + g * lanes
-            _fill_powers(X, first, min(lanes, stop - first), degree, work, g * n_rows * lanes, lanes)
-        U[: groups * k * lanes] = 0
+            _fill_powers(X, first, min(lanes, stop - first), degree, work, g * size, lanes)
+        U[:] = 0
         for step in range(program.shape[0]):
+            a, row, length, e = program[step, 1], program[step, 2], program[step, 3], program[step, 4]
             if program[step, 0] == 0:
                 for g in range(groups):
-                    _multiply(
-                        work,
-                        g * n_rows * lanes,
-                        program[step, 1],
-                        program[step, 2],
-                        program[step, 3],
-                        program[step, 4],
-                        lanes,
-                    )
+                    _multiply(work, g * size, a, row, length, e, lanes)
                 continue
-            factor, row, length, first = (
-                program[step, 1],
-                program[step, 2],
-                program[step, 3],
-                program[step, 4],
-            )
             for chunk in range(0, length, _CHUNK):
                 rows = min(_CHUNK, length - chunk)
-                if program[step, 0] == 1:
-                    for g in range(groups):
-                        _forward_rows(
-                            work,
-                            g * n_rows * lanes,
-                            lanes,
-                            row + chunk,
-                            V,
-                            (first + chunk) * k,
-                            k,
-                            rows,
-                            factor,
-                            U,
-                            g * k * lanes,
-                            k,
-                        )
-                else:
-                    for j in range(rows):
-                        v = scattered[first + chunk + j] * k
-                        for c in range(k):
-                            packed[j * k + c] = V[v + c]
-                    for g in range(groups):
-                        _forward_rows(
-                            work,
-                            g * n_rows * lanes,
-                            lanes,
-                            row + chunk,
-                            packed,
-                            0,
-                            k,
-                            rows,
-                            factor,
-                            U,
-                            g * k * lanes,
-                            k,
-                        )
-        for g in range(groups):
-            first = tile + g * lanes
-            for s in range(min(lanes, stop - first)):
-                for c in range(k):
-                    out[first + s, c] = U[(g * k + c) * lanes + s]
-        tile += groups * lanes
+                for g in range(groups):
+                    _forward_rows(
+                        work, g * size, lanes, row + chunk, V, (e + chunk) * k, rows, a, U, g * k * lanes, k
+                    )
+        for s in range(min(groups * lanes, stop - tile)):
+            u = s // lanes * k * lanes + s % lanes
+            for c in range(k):
+                out[tile + s, c] = U[u + c * lanes]
 
 
 @njit(cache=True, nogil=True)
@@ -498,9 +447,6 @@ def _backward_rows(work, lanes, f_row, n_rows, G, W, w0, ldw, vectors):
                 work, (f_row + j) * lanes, lanes, G, 0, ldw, lanes, W, w0 + j * ldw, ldw, TILE_FEATURES, 2
             )
             j += TILE_FEATURES
-        while n_rows - j >= 6:
-            _backward_tile(work, (f_row + j) * lanes, lanes, G, 0, ldw, lanes, W, w0 + j * ldw, ldw, 6, 2)
-            j += 6
         while n_rows - j >= 3:
             _backward_tile(work, (f_row + j) * lanes, lanes, G, 0, ldw, lanes, W, w0 + j * ldw, ldw, 3, 2)
             j += 3
@@ -511,7 +457,7 @@ def _backward_rows(work, lanes, f_row, n_rows, G, W, w0, ldw, vectors):
 
 @njit(cache=True, nogil=True)
 def _scale_block(work, factor, lanes, raw, scaled, vectors, k):
-    """scaled = work[factor] times the columns of raw, in the layout that `vectors` means."""
+    """Write work[factor] times the columns of raw, in the layout that `vectors` means, to scaled."""
     if vectors == 2:
         _scale_columns(work, factor * lanes, raw, scaled, lanes, 2)
     elif vectors == 1:
@@ -538,11 +484,14 @@ def _fill_block(G, tile, samples, g0, k, lanes, raw, ldw, vectors):
 
 
 @njit(cache=True, nogil=True)
-def _flush(W, k, ldw, g0, lo, hi, out):
+def _flush(W, k, ldw, g0, scattered, lo, hi, out):
     """Add the sums of the working precision to the float64 ones and start them again."""
     for j in range(hi - lo):
         for c in range(k):
             out[lo + j, g0 + c] += W[j * ldw + c]
+    for j in range(scattered.shape[0]):
+        for c in range(k):
+            out[lo + scattered[j], g0 + c] += W[(hi - lo + j) * ldw + c]
     W[:] = 0
 
 
@@ -560,38 +509,20 @@ def backward_features(X, G, g0, k, program, scattered, n_rows, degree, lanes, fl
     work = np.empty(n_rows * lanes, X.dtype)
     raw = np.zeros(lanes * ldw, X.dtype)
     scaled = np.zeros(lanes * ldw, X.dtype)
-    W = np.zeros((hi - lo) * ldw, X.dtype)
-    packed = np.zeros(_CHUNK * ldw, X.dtype)
+    W = np.zeros((hi - lo + scattered.shape[0]) * ldw, X.dtype)
     pending = 0
     for tile in range(0, n, lanes):
         samples = min(lanes, n - tile)
         _fill_powers(X, tile, samples, degree, work, 0, lanes)
         _fill_block(G, tile, samples, g0, k, lanes, raw, ldw, vectors)
         for step in range(program.shape[0]):
+            a, row, length, e = program[step, 1], program[step, 2], program[step, 3], program[step, 4]
             if program[step, 0] == 0:
-                _multiply(
-                    work, 0, program[step, 1], program[step, 2], program[step, 3], program[step, 4], lanes
-                )
-                continue
-            factor, row, length, first = (
-                program[step, 1],
-                program[step, 2],
-                program[step, 3],
-                program[step, 4],
-            )
-            _scale_block(work, factor, lanes, raw, scaled, vectors, k)
-            if program[step, 0] == 1:
-                _backward_rows(work, lanes, row, length, scaled, W, (first - lo) * ldw, ldw, vectors)
-                continue
-            for chunk in range(0, length, _CHUNK):
-                rows = min(_CHUNK, length - chunk)
-                packed[: rows * ldw] = 0
-                _backward_rows(work, lanes, row + chunk, rows, scaled, packed, 0, ldw, vectors)
-                for j in range(rows):
-                    w = (scattered[first + chunk + j] - lo) * ldw
-                    for c in range(ldw):
-                        W[w + c] += packed[j * ldw + c]
+                _multiply(work, 0, a, row, length, e, lanes)
+            else:
+                _scale_block(work, a, lanes, raw, scaled, vectors, k)
+                _backward_rows(work, lanes, row, length, scaled, W, e * ldw, ldw, vectors)
         pending += samples
         if pending >= flush or tile + lanes >= n:
-            _flush(W, k, ldw, g0, lo, hi, out)
+            _flush(W, k, ldw, g0, scattered, lo, hi, out)
             pending = 0

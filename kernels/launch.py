@@ -79,7 +79,7 @@ def forward(X: Array, V: Array, degree: int, out: Array) -> None:
     lanes = contraction.GROUP_VECTORS * contraction.VECTOR_BYTES // X.itemsize
     groups = min(FORWARD_GROUPS, max(1, -(-n // lanes)))
     plan = _plan(d, degree, 0, V.shape[0], _budget(groups * lanes, X.itemsize, d, degree))
-    flat = V.reshape(-1)
+    flat = np.concatenate((V, V[plan.scattered])).reshape(-1)
     tile = groups * lanes
     n_tiles = -(-n // tile)
     share = max(1, -(-n_tiles // (8 * numba.get_num_threads())))
@@ -90,7 +90,6 @@ def forward(X: Array, V: Array, degree: int, out: Array) -> None:
             flat,
             V.shape[1],
             plan.program,
-            plan.scattered,
             plan.n_rows,
             degree,
             lanes,
@@ -116,8 +115,8 @@ def backward(X: Array, G: Array, degree: int, out: Array) -> None:
 
     Notes
     -----
-    2 n D k flops. Every entry of `out` is one thread's, and its sum is formed in the order of the samples: the
-    result has the same bits for every number of threads.
+    2 n D k flops. Every entry of `out` is one thread's, and its sum is formed in the order of the samples:
+    the result has the same bits for every number of threads.
     """
     X, G = _plain(X), _plain(G)
     n, d = X.shape
@@ -132,8 +131,8 @@ def backward(X: Array, G: Array, degree: int, out: Array) -> None:
     def task(column: int, lo: int, hi: int) -> None:
         plan = _plan(d, degree, lo, hi, budget)
         contraction.backward_features(
-            X, G, column, min(2 * vector, k - column), plan.program, plan.scattered, plan.n_rows, degree, lanes,
-            FLUSH_SAMPLES, lo, hi, out,
+            X, G, column, min(2 * vector, k - column), plan.program, plan.scattered, plan.n_rows, degree,
+            lanes, FLUSH_SAMPLES, lo, hi, out,
         )  # fmt: skip
 
     if n:

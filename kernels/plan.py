@@ -5,16 +5,20 @@ A *workspace* holds rows of ``lanes`` numbers, one lane a sample. Its first rows
 
 ``MULTIPLY dst, factor, src, length``
     ``work[dst + j] = work[factor] * work[src + j]``, j = 0..length-1.
-``CONTRACT factor, src, length, first``
-    rows ``src..src+length-1``, each times ``work[factor]``, are the features ``first..first+length-1``.
-``SCATTER factor, src, length, offset``
-    the same, but row j is the feature ``scattered[offset + j]``.
+``CONTRACT factor, src, length, slot``
+    rows ``src..src+length-1``, each times ``work[factor]``, are the features in slots
+    ``slot..slot+length-1``.
 
-Features come in the lexicographic order of ``itertools.combinations_with_replacement(range(d), q)``. Those whose
-smallest index is i, m times, are then consecutive, and equal ``h_m(x_i)`` times *all* degree-(q-m) features of
-the indices > i: the tail of the panel of degree q-m. So a panel of degree below q, and long plain products with
-its tails, is all that is ever made. Where a panel of degree q-1 outgrows the cache, the rule is used again below
-the factor ``h_m(x_i)`` (a prefix of two or more indices), or the top panel is made a block of rows at a time.
+Slot j < hi - lo is feature lo + j. The slots behind are copies of scattered features: the pure powers
+h_r(x_j) below one prefix are each a run of one row by themselves, and one long run when the rows of V
+(or of W) that belong to them are put side by side.
+
+Features come in the lexicographic order of ``itertools.combinations_with_replacement(range(d), q)``. Those
+whose smallest index is i, m times, are then consecutive, and equal ``h_m(x_i)`` times *all* degree-(q-m)
+features of the indices > i: the tail of the panel of degree q-m. So panels of degree below q, and long plain
+products with their tails, are all that is ever made. Where the panel of degree q-1 outgrows the cache, the
+rule is used again below the factor ``h_m(x_i)`` (a prefix of two or more indices), or the top panel is made
+a block of rows at a time.
 """
 
 from __future__ import annotations
@@ -26,10 +30,9 @@ import numpy as np
 
 MULTIPLY = 0
 CONTRACT = 1
-SCATTER = 2
 
 TAIL_ROWS = 400
-"""Most rows of a panel of high degree over the last indices alone: it replaces many short runs by a long one."""
+"""Most rows of a panel of high degree over the last indices alone: one long run in place of many short."""
 
 
 def n_features(n_inputs: int, degree: int) -> int:
@@ -46,7 +49,7 @@ class Plan:
     program : ndarray of int64, shape (n_instructions, 5)
         Opcode and operands, see the module.
     scattered : ndarray of int64, shape (n_scattered,)
-        Feature numbers that SCATTER refers to.
+        The features less lo whose slots are hi - lo, hi - lo + 1, ...
     n_rows : int
         Rows of the workspace: row 0 is 1, row ``1 + (m-1) n_inputs + i`` is h_m(x_i).
     degree, n_inputs, lo, hi : int
@@ -219,7 +222,7 @@ class _Planner:
             row = self._panel_row(r, i)
         if a >= b:
             return False
-        self._emit(CONTRACT, factor, row + a, b - a, first + a)
+        self._emit(CONTRACT, factor, row + a, b - a, first + a - self.lo)
         return True
 
     def _scatter(self, factor: int, r: int, i: int, first: int) -> bool:
@@ -229,9 +232,9 @@ class _Planner:
         keep = [t for t, number in enumerate(numbers) if self.lo <= number < self.hi]
         if not keep:
             return False
-        offset = len(self.scattered)
-        self.scattered += [numbers[t] for t in keep]
-        self._emit(SCATTER, factor, self._power(r, i + keep[0]), len(keep), offset)
+        slot = self.hi - self.lo + len(self.scattered)
+        self.scattered += [numbers[t] - self.lo for t in keep]
+        self._emit(CONTRACT, factor, self._power(r, i + keep[0]), len(keep), slot)
         return True
 
     def _emit(self, opcode: int, a: int, b: int, c: int, e: int) -> None:

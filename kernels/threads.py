@@ -1,7 +1,7 @@
 """Threads of the kernels: compiled loops release the interpreter's lock, so plain Python threads carry them.
 
-numba's own parallel loops would need a threading layer that either aborts the process when two threads enter it
-(workqueue) or spins against other OpenMP users; their compile time is also several times longer.
+numba's own parallel loops would need a threading layer that either aborts the process when two threads enter
+it (workqueue) or spins against other OpenMP users.
 """
 
 from __future__ import annotations
