@@ -460,6 +460,17 @@ def test_pandas_columns_with_missing_value_types_are_numbers() -> None:
         open_source(frame).validate()
 
 
+def test_arrow_tables_and_dotted_names_are_read_like_frames(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    frame = pd.DataFrame({"a.b": [1, 2, 3], "a": [4.5, 5, 6], "y": [1, 0, 1]})
+    frame.to_parquet(tmp_path / "t.parquet")
+    for data in (arrow.Table.from_pandas(frame), tmp_path / "t.parquet"):
+        source = open_source(data, np.int64(-1), cache_bytes=0)
+        assert source.input_names == ("a.b", "a")
+        assert np.array_equal(source.inputs(), frame[["a.b", "a"]].to_numpy())
+        assert np.array_equal(source.labels(), [1, 0, 1])
+
+
 def test_a_source_is_given_back_as_it_is_or_with_other_labels() -> None:
     X, y = samples()
     source = open_source(X, y)

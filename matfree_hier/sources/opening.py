@@ -79,6 +79,8 @@ def open_source(
     FileNotFoundError, PermissionError
         If a file is not there or not readable.
     """
+    if isinstance(target, np.integer):
+        target = int(target)
     if target is True:
         msg = "`target` must be a column, an array, False or None, got True."
         raise InputError(msg)
