@@ -10,8 +10,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from matfree_hier.kernels import contraction
-from matfree_hier.kernels import gram as gram_kernels
+from matfree_hier.kernels import contraction, recurrence
 from matfree_hier.kernels.plan import Plan, make_plan, n_features
 from matfree_hier.kernels.threads import run_all
 
@@ -185,7 +184,7 @@ def gram(X: Array, Y: Array, degree: int, out: Array) -> None:
 
     def task(start: int) -> None:
         stop = start + step
-        gram_kernels.gram_rows(squares_x[start:stop], squares_y, X.shape[1], degree, out[start:stop])
+        recurrence.gram_rows(squares_x[start:stop], squares_y, X.shape[1], degree, out[start:stop])
 
     run_all(task, [(start,) for start in range(0, len(X), step)])
 
@@ -200,4 +199,4 @@ def squared_norms(X: Array, degree: int, out: Array) -> None:
         q.
     out : ndarray of float64, shape (n,), overwritten
     """
-    gram_kernels.squared_norm_rows(_plain(X), degree, out)
+    recurrence.squared_norm_rows(_plain(X), degree, out)
