@@ -205,7 +205,8 @@ def _cpu_model() -> str:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python, of this package and of what it computes with."""
-    found = {"matfree-hier": _version("matfree-hier"), "python": platform.python_version()}
+    own = str(importlib.import_module("matfree_hier").__version__)
+    found = {"matfree-hier": own, "python": platform.python_version()}
     return found | {name: _version(name) for name in PACKAGES}
 
 

@@ -146,10 +146,9 @@ def run_case(case: dict[str, Any], seed: int) -> dict[str, Any]:
         return record
     C = MomentOperator(X, y, degree=job.degree, dtype=job.dtype, center_trace=False)
     t = y.astype(job.dtype)
-    whole = C @ V
-    chunked = apply_in_chunks(X, t, V, job.degree, PEER_ROWS[0])
-    # The same sums over all samples, formed by NumPy: agreement to rounding of the dtype.
-    difference = float(np.abs(whole - chunked).max() / np.abs(chunked).max())
+    # The sums over all samples too, two columns of them, agree with NumPy's to the rounding of the dtype.
+    chunked = apply_in_chunks(X, t, np.ascontiguousarray(V[:, :2]), job.degree, PEER_ROWS[0])
+    difference = float(np.abs((C @ V)[:, :2] - chunked).max() / np.abs(chunked).max())
     if difference > 1e3 * bound:
         return record | {"accurate": False, "error": difference, "error_bound": 1e3 * bound}
     return record | _shares(job, C, V) | _peers(job, X, t, V, C)

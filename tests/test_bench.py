@@ -1,0 +1,366 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import oracle
+import pytest
+
+from matfree_hier.bench import experiment, main, measure, peers, throughput
+from matfree_hier.bench.__main__ import BAD_USAGE, DONE, INTERRUPTED, build_parser
+from matfree_hier.bench.__main__ import main as command
+
+TINY_MAIN = {
+    "degree": 2,
+    "n_inputs": 8,
+    "n_samples": 20_000,
+    "n_features": 2,
+    "gamma": 0.5,
+    "min_qualifying": 2,
+}
+TINY_PRODUCT = {
+    "degree": 3,
+    "n_inputs": 5,
+    "n_vectors": 16,
+    "dtype": "float32",
+    "target": 0.7,
+    "peer_target": 1e9,
+    "gigaflops": 0.01,
+    "repeats": 1,
+}
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """Put one small case in the place of the scenarios of an experiment."""
+
+    def use(case):
+        table = {"presets": {"default": ["tiny"]}, "cases": {"tiny": case}}
+        monkeypatch.setattr(experiment, "load_scenarios", lambda _: table)
+
+    return use
+
+
+def records(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+# ---- the command line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["mian"], "`EXPERIMENT` must be one of main, throughput, got mian."),
+        (["--preset", "huge"], "`--preset` of main must be one of quick, default, large, q3d60, got huge."),
+        (["--seed", "-1"], "argument --seed: must be an integer of at least 0, got -1."),
+        (["--threads", "0"], "argument --threads: must be an integer of at least 1, got 0."),
+        (["--threads", "two"], "argument --threads: must be an integer of at least 1, got two."),
+        (["--jsn"], "unrecognized arguments: --jsn"),
+        (["--out", "/dev/null/x"], "[Errno 20] Not a directory: '/dev/null/x'"),
+    ],
+)
+def test_a_bad_argument_is_one_line_and_exit_status_2(arguments, message, capsys):
+    try:
+        status = command(arguments)
+    except SystemExit as stop:
+        status = stop.code
+    assert status == BAD_USAGE == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == f"python -m matfree_hier.bench: {message}\n"
+
+
+def test_help_names_every_option_experiment_preset_and_exit_status():
+    text = build_parser().format_help()
+    for name in experiment.EXPERIMENTS:
+        for preset, cases in experiment.load_scenarios(name)["presets"].items():
+            assert re.search(rf"{preset} +{', '.join(cases)}", text)
+    for option in ("--preset", "--out", "--seed", "--threads", "--json", "--versions", "--version"):
+        assert option in text
+    assert "exit status: 0 done; 1" in text
+
+
+def test_versions_lists_what_is_measured(capsys):
+    assert command(["--versions"]) == DONE
+    out = capsys.readouterr().out
+    for name in ("matfree-hier", "python", "numpy", "numba"):
+        assert re.search(rf"^{name} \d", out, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize(("name", "case"), [("main", main.Case), ("throughput", throughput.Case)])
+def test_every_scenario_is_a_case_and_every_preset_names_scenarios(name, case):
+    table = experiment.load_scenarios(name)
+    for values in table["cases"].values():
+        case(**values)
+    for cases in table["presets"].values():
+        assert set(cases) <= set(table["cases"])
+    assert {"quick", "default", "large"} <= set(table["presets"])
+
+
+def test_an_interrupted_run_says_what_to_type_and_ends_with_130(monkeypatch, tmp_path, capsys):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("matfree_hier.bench.__main__.load_runner", lambda _: interrupted)
+    arguments = ["throughput", "--preset", "quick", "--out", str(tmp_path)]
+    assert command(arguments) == INTERRUPTED == 130
+    assert f"to run it again: python -m matfree_hier.bench {' '.join(arguments)}" in capsys.readouterr().err
+
+
+def test_ctrl_c_during_a_measurement_ends_its_process_too(tmp_path):
+    job = subprocess.Popen(
+        [sys.executable, "-m", "matfree_hier.bench", "main", "--out", str(tmp_path)],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert job.stderr.readline() == "q3d40: compiling\n"  # said by the process of the measurement
+    children = subprocess.run(
+        ["ps", "-o", "pid=", "--ppid", str(job.pid)], capture_output=True, text=True, check=True
+    ).stdout.split()
+    job.send_signal(signal.SIGINT)
+    assert job.wait(timeout=20) == INTERRUPTED
+    job.stderr.close()
+    assert len(children) == 1
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(children[0]), 0)
+
+
+# ---- main
+
+
+def test_the_main_job_in_miniature_recovers_reports_and_writes(tiny, tmp_path, capfd):
+    tiny(TINY_MAIN)
+    assert command(["main", "--out", str(tmp_path), "--threads", "1"]) == DONE
+    out = capfd.readouterr().out
+    assert "feature" in out
+    assert re.search(r"^1 .* found$", out, flags=re.MULTILINE)
+    assert "a dense matrix         32.8 kB (d^q x d^q), 10.4 kB (packed, D x D)" in out
+    assert (tmp_path / "tiny.png").read_bytes().startswith(b"\x89PNG")
+    with store().RunFile(tmp_path / "run.h5", "tiny", mode="r") as run:
+        assert {"spectrum", "history", "recovery", "provenance"} <= set(run.groups())
+        assert run.load("recovery")["overlap"].shape == (2,)
+        assert run.load("spectrum")["eigenvectors"].shape == (36, 2)
+    first, case, verdict = records((tmp_path / "main.jsonl").read_text())
+    assert first["record"] == "machine"
+    assert first["threads"] == 1
+    assert verdict == {"record": "verdict", "experiment": "main", "passed": True, "missed": []}
+    check_case(case)
+
+
+def store():
+    from matfree_hier import store
+
+    return store
+
+
+def check_case(case):
+    assert case["record"] == "main"
+    assert case["case"] == "tiny"
+    assert case["n_packed"] == 36
+    assert case["data_bytes"] == 20_000 * (8 * 4 + 8)
+    assert case["dense_bytes"] == 8 * 8**4
+    assert case["packed_bytes"] == 8 * 36**2
+    assert case["peak_bytes_beyond_data"] == case["peak_bytes"] - case["data_bytes"]
+    assert case["n_passes"] > 0
+    assert 0 < case["gflops"]["low"] <= case["gflops"]["median"] <= case["gflops"]["high"]
+    assert [f["feature"] for f in case["features"]] == [1, 2]
+    for f in case["features"]:
+        assert f["n_over_n_k"] == pytest.approx(20_000 / f["n_k"])
+        assert f["n_k"] == pytest.approx(36 * case["second_moment"] / (2 * f["theta"] ** 2))
+        assert 0.6 <= f["overlap"] <= 1
+        assert f["eigenvalue"] == pytest.approx(f["predicted_eigenvalue"], rel=0.2)
+
+
+def test_with_json_standard_output_is_one_object_a_line_and_seeds_decide(tiny, tmp_path, capfd):
+    tiny(TINY_MAIN | {"n_samples": 2_000})
+    runs = []
+    for seed in ("5", "5", "6"):
+        command(["main", "--json", "--seed", seed, "--out", str(tmp_path), "--threads", "1"])
+        lines = records(capfd.readouterr().out)
+        assert [line["record"] for line in lines] == ["machine", "main", "verdict"]
+        runs.append(lines[1]["features"])
+    assert runs[0] == runs[1] != runs[2]
+
+
+def judged(**changes):
+    feature = {"feature": 1, "qualifies": True, "overlap": 0.9, "n_over_n_k": 8.0}
+    record = {"features": [feature], "peak_bytes_beyond_data": 5e8, "ok": True, "status": "Done."}
+    case = {"min_qualifying": 1, "min_top_overlap": 0.8, "max_bytes_beyond_data": 10**9}
+    case.update((k, v) for k, v in changes.items() if k in case)
+    feature.update((k, v) for k, v in changes.items() if k in feature)
+    record.update((k, v) for k, v in changes.items() if k in record)
+    return main.judge("tiny", main.Case(**{**TINY_MAIN, **case}), record)
+
+
+def test_a_case_that_reaches_all_it_was_asked_for_passes():
+    assert judged() == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"qualifies": False}, "0 features have n >= 4 n_k, at least 1 are needed"),
+        ({"overlap": 0.59, "min_top_overlap": 0.0}, "overlap 0.590 at n = 8.0 n_k, at least 0.6 is needed"),
+        ({"overlap": 0.79}, "the first feature has squared overlap 0.790, at least 0.8 is needed"),
+        ({"peak_bytes_beyond_data": 1.2e9}, "1.2 GB of memory beyond the data, the limit is 1 GB"),
+        ({"ok": False}, "tiny: Done."),
+    ],
+)
+def test_each_thing_a_case_misses_is_said(changes, message):
+    (sentence,) = judged(**changes)
+    assert message in sentence
+
+
+# ---- throughput
+
+
+def test_throughput_in_miniature_times_and_compares(tiny, tmp_path, capfd, monkeypatch):
+    compiled = {"import_seconds": 0.5, "compile_seconds": 12.0}
+    run_isolated = throughput.run_isolated
+
+    def all_but_compilation(target, *rest, **named):
+        return compiled if target.endswith("time_first_product") else run_isolated(target, *rest, **named)
+
+    monkeypatch.setattr(throughput, "run_isolated", all_but_compilation)
+    tiny(TINY_PRODUCT)
+    assert command(["throughput", "--out", str(tmp_path), "--threads", "1"]) == DONE
+    out = capfd.readouterr().out
+    assert re.search(r"^tiny .* 1e\+09 missed", out, flags=re.MULTILINE)  # a missed target is no failure
+    assert re.search(r"^float32 +12.00 +10 missed +12.00 +0.50$", out, flags=re.MULTILINE)
+    _, case, compilation, _ = records((tmp_path / "throughput.jsonl").read_text())
+    assert case["accurate"] is True
+    assert case["error"] <= case["error_bound"] == 2e-6
+    assert case["n_features"] == 35
+    assert {"share", "forward_share", "backward_share", "gflops", "blas_gflops"} <= set(case)
+    assert {"numpy", "numpy_formed", "sklearn"} == set(case["times_faster"])
+    assert case["times_faster"]["numpy"] > 0
+    assert all("threads" in line for line in case["blas"])
+    assert compilation["dtype"] == "float32"
+    assert compilation["second_compile_seconds"] == 12.0
+
+
+def test_the_first_product_of_a_process_is_timed_beyond_the_second():
+    seconds = throughput.time_first_product("float64")
+    assert (
+        set(seconds) == set(throughput.time_first_product("float64")) == {"import_seconds", "compile_seconds"}
+    )
+
+
+def test_an_inaccurate_product_is_not_timed_and_fails(monkeypatch):
+    monkeypatch.setattr(throughput, "_product_error", lambda *_: 1e-3)
+    record = throughput.run_case(TINY_PRODUCT, seed=3)
+    assert record["accurate"] is False
+    assert "gflops" not in record
+    monkeypatch.setattr(throughput, "run_isolated", lambda *_, **__: record | {"first_compile_seconds": 1})
+    monkeypatch.setattr(throughput, "_run_compilation", lambda *_: None)
+    options = experiment.Options(cases={"tiny": TINY_PRODUCT}, out=None, threads=1)
+    assert throughput.run(options) == [
+        "tiny: the product's error 1.0e-03 is above 2.0e-06, so it was not timed."
+    ]
+
+
+# ---- peers
+
+
+@pytest.mark.parametrize(("d", "q"), [(1, 1), (4, 1), (5, 2), (4, 3), (3, 5), (1, 4)])
+def test_the_numpy_peer_makes_the_features_of_the_definition(d, q):
+    X = np.random.default_rng(31).standard_normal((7, d))
+    np.testing.assert_allclose(peers.hermite_features(X, q), oracle.features(X, q).T, rtol=1e-12, atol=1e-13)
+
+
+def test_the_numpy_peer_applies_the_operator_of_the_definition():
+    rng = np.random.default_rng(33)
+    X, t, V = rng.standard_normal((50, 4)), rng.standard_normal(50), rng.standard_normal((20, 3))
+    expected = oracle.moment_matrix(X, t, 3) @ V
+    np.testing.assert_allclose(peers.apply_in_chunks(X, t, V, 3, 16), expected, rtol=1e-11, atol=1e-12)
+    scale = oracle.moment_scale(oracle.features(X, 3), t, V).max()
+    assert peers.error_scale(X, t, V, 3) == pytest.approx(scale)
+
+
+# ---- measure
+
+
+def test_interleaved_calls_run_once_before_the_clock_and_then_in_turn():
+    order = []
+    seconds = measure.time_interleaved(
+        {"a": lambda: order.append("a"), "b": lambda: time.sleep(0.01) or order.append("b")},
+        repeats=2,
+        pause=0,
+    )
+    assert "".join(order) == "ababab"
+    assert seconds["b"].shape == (2,)
+    assert seconds["b"].min() >= 0.01 > seconds["a"].max()
+    with pytest.raises(ValueError, match="`repeats` must be at least 1, got 0"):
+        measure.time_interleaved({}, repeats=0)
+
+
+def test_peak_memory_sees_what_was_freed_since():
+    memory = measure.PeakMemory()
+    block = np.ones(10_000_000)
+    del block
+    assert 75e6 < memory.read() < 110e6
+
+
+def test_a_small_process_of_a_large_parent_reports_its_own_memory():
+    block = np.ones(40_000_000)  # 320 MB here
+    peak = subprocess.run(
+        [sys.executable, "-c", "from matfree_hier.bench.measure import peak_bytes; print(peak_bytes())"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert int(peak.stdout) < 200e6 < block.nbytes
+
+
+def test_a_measurement_of_its_own_has_its_threads_and_no_steering_variable(monkeypatch):
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Prescott")
+    environment = measure.clean_environment(3)
+    assert "OPENBLAS_CORETYPE" not in environment
+    assert environment["NUMBA_NUM_THREADS"] == environment["OPENBLAS_NUM_THREADS"] == "3"
+    assert measure.run_isolated("matfree_hier.bench.measure:machine", {}, threads=1)["record"] == "machine"
+
+
+@pytest.mark.parametrize(
+    ("target", "arguments", "reason"),
+    [
+        ("os:_exit", {"status": 3}, "it ended with exit status 3 and no message"),
+        (
+            "matfree_hier.bench.experiment:choose_cases",
+            {"experiment": "x", "preset": "y"},
+            "ValueError: `EXP",
+        ),
+    ],
+)
+def test_a_measurement_without_a_result_says_why(target, arguments, reason):
+    with pytest.raises(measure.ChildError, match=f"the measurement {target} gave no result: {reason}"):
+        measure.run_isolated(target, arguments, threads=1)
+
+
+def test_records_are_strict_json():
+    record = {
+        "a": np.float32(1.5),
+        "b": [np.nan, np.inf],
+        "c": np.arange(2),
+        "d": measure.Spread(1.0, 0.5, 2.0),
+    }
+    assert json.loads(measure.to_json(record)) == {
+        "a": 1.5,
+        "b": [None, None],
+        "c": [0, 1],
+        "d": {"median": 1.0, "low": 0.5, "high": 2.0},
+    }
+
+
+def test_tables_are_aligned_and_sizes_readable():
+    table = experiment.format_table(["name", "value"], [["a", "1.0"], ["longer", "12.0"]])
+    assert table.splitlines() == ["name    value", "------  -----", "a         1.0", "longer   12.0"]
+    assert experiment.size_text(8 * 40**6) == "32.8 GB"
+    assert experiment.size_text(8 * 11_480**2) == "1.05 GB"
+    assert experiment.size_text(12) == "12 B"
