@@ -268,7 +268,7 @@ def _departures(source: SampleSource) -> Iterator[tuple[str, str]]:
     if abs(moments.mean[j]) > 0.25 + slack:
         yield "standardise", f"column `{names[j]}` has mean {moments.mean[j]:.3g}"
     correlation = np.triu(covariance / np.outer(scale, scale), 1)
-    i, j = np.unravel_index(int(np.argmax(np.abs(correlation))), correlation.shape)
+    i, j = divmod(int(np.argmax(np.abs(correlation))), source.n_inputs)
     if abs(correlation[i, j]) > 0.5 + slack:
         yield "whiten", f"columns `{names[i]}` and `{names[j]}` have correlation {correlation[i, j]:.2g}"
 
