@@ -218,14 +218,15 @@ def _version(name: str) -> str:
 
 
 def blas_kernels() -> list[str]:
-    """Return one line for each BLAS in this process: library, version, kernel, threads."""
+    """Return a line for NumPy's BLAS, or for each BLAS here if none is its own: version, kernels, threads."""
     from threadpoolctl import threadpool_info
 
+    pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
+    own = [pool for pool in pools if "numpy.libs" in pool["filepath"]]  # scipy's wheel brings another
     return [
         f"{pool['internal_api']} {pool['version']} ({pool.get('architecture', 'unknown')} kernels, "
         f"{pool['num_threads']} threads)"
-        for pool in threadpool_info()
-        if pool["user_api"] == "blas"
+        for pool in own or pools
     ]
 
 

@@ -61,9 +61,7 @@ def solve(
     from matfree_hier.operator import MomentOperator
 
     clock = time.perf_counter()
-    teacher = HierarchicalModel(
-        n_inputs=job.n_inputs, degree=job.degree, n_features=job.n_features, gamma=job.gamma, seed=seed
-    )
+    teacher = HierarchicalModel(job.n_inputs, job.degree, weights=job.weights, seed=seed)
     X, y = teacher.sample(job.n_samples, seed=seed + 1, dtype=job.dtype)
     sampled = time.perf_counter()
     C = MomentOperator(X, y, degree=job.degree, dtype=job.dtype, label_transform=job.label_transform)

@@ -84,10 +84,8 @@ def run(options: Options) -> list[str]:
     options.say()
     options.say("share: 4 n D k operations a second over those of a 2000 x 2000 product, median (range) over")
     options.say("interleaved rounds. x NumPy: times faster than NumPy that makes the features in chunks and")
-    options.say(
-        "multiplies; x formed: than NumPy with the features already formed (they are gone when D n is"
-    )
-    options.say("large); x sklearn: than PolynomialFeatures in chunks (monomials) and NumPy.")
+    options.say("multiplies; x formed: than NumPy with features made once and kept, D n numbers of memory;")
+    options.say("x sklearn: than PolynomialFeatures (monomials) in chunks and NumPy.")
     options.say(f"BLAS: {'; '.join(blas)}; {options.threads} threads everywhere.")
     _run_compilation(options, sorted({table["dtype"] for table in options.cases.values()}))
     return missed
