@@ -312,7 +312,7 @@ class _End:
         return self.scale * (self.delta / s + float(np.mean(self.r / (1.0 - s * self.r))))
 
     def outlier(self, squares: Array) -> tuple[float, float]:
-        """Return the eigenvalue and overlap of the feature with these h_k^2; NaN and 0 if it has none here."""
+        """Return eigenvalue and overlap of the feature with these h_k^2; NaN and 0 if it has none here."""
         if self.s == 0.0:
             return np.nan, 0.0
         signal = self.tau * (squares - self.rho)
@@ -440,7 +440,7 @@ def optimal_transform(signal: ArrayLike) -> Array:
     References
     ----------
     Luo, Alghamdi and Lu, Optimal spectral initialization for signal recovery with applications to phase
-    retrieval, IEEE Trans. Signal Process. 67 (2019) 2347, doi 10.1109/TSP.2019.2904918.
+    retrieval, IEEE Trans. Signal Process. 67 (2019) 2347, arXiv 1811.04420.
     """
     w = _finite("signal", signal)
     if np.any(w <= -1.0):
