@@ -21,6 +21,7 @@ from matfree_hier.readout import FitReport, Readout, read_paper, read_squares
 from matfree_hier.recovery import count_features
 from matfree_hier.result import EigenResult
 from matfree_hier.sources import SampleSource, open_source
+from matfree_hier.sources.convert import default_names
 from matfree_hier.status import NotConverged, RunFileError, Status
 from matfree_hier.store import RunFile, provenance
 
@@ -158,6 +159,13 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
         self.comm = comm
         self.random_state = random_state
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        # Without the linear part a linear target, such as scikit-learn's checks have, is not in the model.
+        tags.regressor_tags.poor_score = self.estimator == "paper" or self.linear is False
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
     # --- fitting -------------------------------------------------------------------------------------------
 
     def fit(self, X: Samples, y: ArrayLike | None = None) -> Self:
@@ -259,7 +267,10 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
                 raise ValueError(msg)
             source.validate()
             self.n_features_in_ = source.n_inputs
-            self.feature_names_in_ = np.array(source.input_names, dtype=object)
+            if source.input_names != tuple(default_names(source.n_inputs)):
+                self.feature_names_in_ = np.array(source.input_names, dtype=object)
+            elif hasattr(self, "feature_names_in_"):
+                del self.feature_names_in_
         else:
             X, y = validate_data(
                 self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=2, y_numeric=True

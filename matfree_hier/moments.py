@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 Array: TypeAlias = NDArray[np.float64]
 
 BLOCK = 1024  # rows whose order is drawn together
-N_FOLDS = 5
+N_FOLDS = 10
+_EVIDENCE = 2.0  # standard errors by which columns must beat the first choice
 STRENGTHS = np.concatenate([[1e-10], np.logspace(-6, 3, 28)])  # of ridges, on columns of unit variance
 
 
@@ -192,7 +193,7 @@ def choose_columns(moments: FoldedMoments, choices: Sequence[NDArray[np.int64]])
     moments : FoldedMoments
         Of all columns any choice uses.
     choices : sequence of ndarray of int
-        Sets of columns; the first is kept unless another beats it by more than the standard error of the
+        Sets of columns; the first is kept unless another beats it by more than two standard errors of the
         difference over folds. The empty set is the mean alone.
 
     Returns
@@ -208,7 +209,7 @@ def choose_columns(moments: FoldedMoments, choices: Sequence[NDArray[np.int64]])
         ]
     )
     best = int(np.argmin(errors.mean(axis=0)))
-    if not is_better(errors[:, best], errors[:, 0]):
+    if not is_better(errors[:, best], errors[:, 0], by=_EVIDENCE):
         best = 0
     baseline = _errors_of_mean(moments)
     coefficients, intercept = _on_columns(moments.total(), choices[best])
@@ -233,12 +234,20 @@ def _errors_of_mean(moments: FoldedMoments) -> Array:
     )
 
 
-def is_better(errors: Array, baseline: Array) -> bool:
-    """Whether errors are below the baseline's by more than the standard error of the mean difference."""
+def is_better(errors: Array, baseline: Array, *, by: float = 1.0) -> bool:
+    """Whether errors are below the baseline's by more than `by` standard errors of the mean difference.
+
+    Parameters
+    ----------
+    errors, baseline : ndarray of float64, shape (folds,)
+        Mean squared errors on each fold.
+    by : float
+        Standard errors asked for.
+    """
     gain = baseline - errors
     if len(gain) < 2:
         return False
-    return bool(gain.mean() > gain.std(ddof=1) / np.sqrt(len(gain)) and gain.mean() > 0.0)
+    return bool(gain.mean() > by * gain.std(ddof=1) / np.sqrt(len(gain)) and gain.mean() > 0.0)
 
 
 def column_scales(moments: Moments) -> tuple[Array, NDArray[np.bool_]]:

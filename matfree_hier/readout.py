@@ -173,8 +173,8 @@ def read_squares(source: SampleSource, features: Array, degree: int, link: Any, 
     """Least squares of the labels on h_k^2, and on h_k where that helps, the number of features chosen.
 
     Cross-validation compares the first 0, 1, ..., K features, with and without the terms in h_k (which the
-    model does not have, and real data do); none is kept unless some beat the mean by more than the standard
-    error. Weights of features left out are 0. Then the link: "auto" keeps the identity unless a fitted one
+    model does not have, and real data do); none is kept unless some beat the mean by more than two standard
+    errors. Weights of features left out are 0. Then the link: "auto" keeps the identity unless a fitted one
     has the smaller cross-validated error.
 
     Parameters
