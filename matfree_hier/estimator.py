@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator, RegressorMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from matfree_hier.eigen import top_eigenpairs
+from matfree_hier.kernels import squared_norms
 from matfree_hier.links import FittedLink
 from matfree_hier.links import link as named_link
 from matfree_hier.moments import FoldedMoments, fit_ridge
@@ -18,12 +19,13 @@ from matfree_hier.operator import MomentOperator, project, single_threaded_blas
 from matfree_hier.packing import check_size, multi_index
 from matfree_hier.prepare import Preparation, fit_preparation, materialised, split
 from matfree_hier.readout import FitReport, Readout, read_paper, read_squares
-from matfree_hier.recovery import count_features
+from matfree_hier.recovery import outliers
 from matfree_hier.result import EigenResult
 from matfree_hier.sources import SampleSource, open_source
 from matfree_hier.sources.convert import default_names
 from matfree_hier.status import NotConverged, RunFileError, Status
 from matfree_hier.store import RunFile, provenance
+from matfree_hier.theory import predict_spectrum
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,6 +37,7 @@ ESTIMATORS = ("paper", "spectral")
 AUTO_PAIRS = 32  # eigenpairs among which "auto" counts features
 LINEAR_INPUTS = 2048  # with more, `linear="auto"` is off: the ridge costs O(d^3)
 IN_MEMORY = 2**28  # bytes of prepared samples kept in memory rather than prepared again each pass
+_BULK_ROWS = 20_000  # samples from which the bulk's edges are predicted
 _DEFAULT_SEED = 20_260_514
 _HELD_OUT = {"paper": 0.5, "spectral": 0.2}  # share of the samples kept for the readout
 
@@ -343,9 +346,9 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
             raise KeyboardInterrupt
         if self.status_ is Status.OPERATOR_FAILED:
             raise NotConverged(f"{self.status_.value} {self.spectrum_.message}".strip(), self.spectrum_)
-        if automatic:
-            k = count_features(operator, self.spectrum_)
-        return np.ascontiguousarray(self.spectrum_.eigenvectors[:, :k].T)
+        kept = _above_bulk(operator, self.spectrum_.eigenvalues) if automatic else slice(None)
+        self._eigenvalues = self.spectrum_.eigenvalues[kept]
+        return np.ascontiguousarray(self.spectrum_.eigenvectors[:, kept].T)
 
     def _settle(self, readout: Readout, n_samples: int) -> None:
         """Set the fitted attributes from the readout."""
@@ -356,6 +359,7 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
             kept = slice(None)
         self.features_ = np.ascontiguousarray(readout.features[kept])
         self.weights_, self.slopes_ = readout.weights[kept], readout.slopes[kept]
+        self._eigenvalues = self._eigenvalues[kept]
         self.link_ = readout.link
         self.intercept_ += readout.intercept
         if self.status_.ok and not len(self.features_):
@@ -369,7 +373,7 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
             check_size(self.n_features_in_, self.degree),
             self.spectrum_.n_passes,
             len(self.features_),
-            self.spectrum_.eigenvalues[: len(self.features_)],
+            self._eigenvalues,
             self.weights_,
             self.slopes_,
             self._linear_r2,
@@ -481,6 +485,7 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
             "features": self.features_,
             "weights": self.weights_,
             "slopes": self.slopes_,
+            "eigenvalues": self._eigenvalues,
             "coef": self.coef_,
             "intercept": self.intercept_,
             "input_names": list(self.input_names_),
@@ -547,6 +552,7 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
         self.coef_ = values["coef"]
         self.intercept_ = 0.0
         self._linear_r2 = values["linear_r2"]
+        self._eigenvalues = values["eigenvalues"]
         self.preparation_ = Preparation(values["preparation"], values["preparation_arrays"])
         self.spectrum_ = EigenResult.from_arrays(values["spectrum"])
         self.status_ = Status[values["status"]]
@@ -565,6 +571,24 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
             ),
             values["n_samples"],
         )
+
+
+def _above_bulk(operator: MomentOperator, eigenvalues: Array) -> NDArray[np.bool_]:
+    """Say which eigenvalues stand outside the bulk that the labels and the norms of the features predict."""
+    step = -(-operator.n_samples // _BULK_ROWS)
+    size = operator.shape[0]
+    labels, norms = [], []
+    for chunk in operator.source.chunks():
+        rows = slice(-chunk.start % step, None, step)
+        y, X = np.asarray(chunk.y)[rows], np.ascontiguousarray(chunk.X[rows], dtype=np.float64)
+        labels.append(y if operator.label_transform is None else operator.label_transform(y))
+        norms.append(np.empty(len(X)))
+        squared_norms(X, operator.degree, norms[-1])
+    bulk = predict_spectrum(
+        np.concatenate(labels), operator.n_samples, size, norms=np.concatenate(norms) / size
+    )
+    shift = 0.0 if operator.center_trace else operator.trace() / size
+    return outliers(eigenvalues - shift, bulk.edge_left, bulk.edge_right, size)
 
 
 def select_inputs(source: SampleSource, names: tuple[str, ...]) -> SampleSource:
