@@ -63,8 +63,9 @@ def outliers(
     An eigenvalue counts when it is past its edge by ``quantile`` fluctuations of the outermost eigenvalue
     of a bulk, half the bulk's half-width times D^(-2/3): the Tracy-Widom law. The edges are those of
     `theory.predict_spectrum` for the labels used, and with the features' norms, which widen the bulk at
-    finite d. They do not hold the bulk of spurious population eigenvalues that labels of degree 2 and
-    higher leave (`theory.finite_size`): use residualised labels, or take the count as an upper bound.
+    finite d. They do not hold the bulk of spurious population eigenvalues at finite d
+    (`theory.finite_size`), which shows where n/D is large: what is outside is then more than the features,
+    for `significance` to judge.
 
     Parameters
     ----------

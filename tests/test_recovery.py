@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 
 from matfree_hier import theory
 from matfree_hier.labels import fit_label_transform
-from matfree_hier.recovery import count_features, overlaps, projections, significance
+from matfree_hier.recovery import count_features, outliers, overlaps, projections, significance
 
 
 def _orthonormal(k, D, rng):
@@ -67,6 +67,7 @@ def test_pure_noise_counts_no_feature_and_clear_features_are_counted():
 def test_the_margin_is_a_fluctuation_of_the_edge():
     # Half-width 2, D = 1000: the margin is 2.02 * (2/2) * 0.01.
     assert count_features([2.0201, -2.0203], -2.0, 2.0, 1000) == 1
+    assert outliers([1.0, 2.0203, -2.0201], -2.0, 2.0, 1000).tolist() == [False, True, False]
     assert count_features([2.01, -2.01], -2.0, 2.0, 1000, quantile=0.98) == 2
     assert count_features([], -2.0, 2.0, 1000) == 0
 
