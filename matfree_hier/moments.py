@@ -194,7 +194,8 @@ def choose_columns(moments: FoldedMoments, choices: Sequence[NDArray[np.int64]])
         Of all columns any choice uses.
     choices : sequence of ndarray of int
         Sets of columns; the first is kept unless another beats it by more than two standard errors of the
-        difference over folds. The empty set is the mean alone.
+        difference over folds; of those not worse than the best by more than one, the smallest is chosen.
+        The empty set is the mean alone.
 
     Returns
     -------
@@ -209,7 +210,11 @@ def choose_columns(moments: FoldedMoments, choices: Sequence[NDArray[np.int64]])
         ]
     )
     best = int(np.argmin(errors.mean(axis=0)))
-    if not is_better(errors[:, best], errors[:, 0], by=_EVIDENCE):
+    if is_better(errors[:, best], errors[:, 0], by=_EVIDENCE):
+        # The fewest columns that are not worse than the best by more than a standard error.
+        few = sorted(range(len(choices)), key=lambda c: len(choices[c]))
+        best = next(c for c in few if c == best or not is_better(errors[:, best], errors[:, c]))
+    else:
         best = 0
     baseline = _errors_of_mean(moments)
     coefficients, intercept = _on_columns(moments.total(), choices[best])
