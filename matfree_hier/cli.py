@@ -195,7 +195,7 @@ def _add_fit(commands: Any) -> None:
     )
     parser.add_argument(
         "--tol",
-        type=_positive,
+        type=_tolerance,
         default=1e-4,
         help="residuals of the eigenpairs relative to the norm of the operator (default 1e-4)",
     )
@@ -286,9 +286,9 @@ def _fraction(text: str) -> float:
     return _number(text)
 
 
-def _positive(text: str) -> float:
-    if not 0.0 < _number(text) < float("inf"):
-        msg = f"must be a number above 0, got {text}."
+def _tolerance(text: str) -> float:
+    if not 0.0 < _number(text) < 1.0:
+        msg = f"must be above 0 and below 1, got {text}."
         raise argparse.ArgumentTypeError(msg)
     return _number(text)
 

@@ -48,7 +48,7 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
     The target is modelled as a linear part plus g(h2), h2 = sum_k w_k (h_k^2 - 1)/sqrt 2, where the latent
     features h_k = <A_k, F(x)> are Hermite polynomials of one degree. The A_k are eigenvectors of
     C = (1/n) sum t_i (F_i F_i^T - I)/sqrt 2, found without forming C: each pass over the data costs
-    4 n D k operations for k vectors of D = C(d+q-1, q) entries, and memory is O(D k + d^2), whatever n is.
+    4 n D k operations for k vectors of D = C(d+q-1, q) entries, and memory is O(D k + d^2) besides the labels.
     One part of the samples finds the features, the rest (a fifth, the paper's estimator a half) reads them
     out. Inputs should be near standard normal: see `prepare`.
 
@@ -86,8 +86,8 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
         Reserved: 0.0, None, None.
     run_file : str or path, optional
         PATH or PATH::NAME of a run file: the fit can be resumed from it, and `load` reads it.
-    progress : None, bool or callable
-        As in `top_eigenpairs`.
+    progress : None or bool
+        Show progress on standard error; None on a terminal only.
     random_state : None, int, numpy Generator or RandomState
         The same number gives the same bits; None is a number that is always the same.
 
