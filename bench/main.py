@@ -29,6 +29,7 @@ class Case:
     gamma: float
     label_transform: str = "clip"
     dtype: str = "float32"
+    method: str = "krylov"
     tol: float = 1e-3
     max_passes: int = 100
     min_qualifying: int = 3

@@ -66,7 +66,13 @@ def solve(
     sampled = time.perf_counter()
     C = MomentOperator(X, y, degree=job.degree, dtype=job.dtype, label_transform=job.label_transform)
     result = top_eigenpairs(
-        C, k=job.n_features, tol=job.tol, max_passes=job.max_passes, seed=seed + 2, progress=progress
+        C,
+        k=job.n_features,
+        method=job.method,
+        tol=job.tol,
+        max_passes=job.max_passes,
+        seed=seed + 2,
+        progress=progress,
     )
     solved = time.perf_counter()
     record = {
