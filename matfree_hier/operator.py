@@ -193,6 +193,10 @@ class MomentOperator(_SymmetricOperator):
         """Return the trace of the operator before centring, (1/n) sum t_i (|F(x_i)|^2 - D) / sqrt 2."""
         return self._trace
 
+    def labels(self) -> NDArray[np.float64]:
+        """Return the labels as the operator weighs samples by them, transformed: shape (n,)."""
+        return self._labels(self.source.labels(), 0)
+
     @property
     def n_applied(self) -> float:
         """Passes over the data so far: samples touched / n. One ``C @ V`` is 1, whatever k."""

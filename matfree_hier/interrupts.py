@@ -1,0 +1,43 @@
+"""Ctrl-C and SIGTERM as requests: a solve ends where its state is whole."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+
+class Interrupts:
+    """Catch SIGINT and SIGTERM while the context is open, in the main thread; elsewhere do nothing.
+
+    Parameters
+    ----------
+    may_raise : callable
+        Whether KeyboardInterrupt may be raised right now, as in the middle of a long product. Otherwise the
+        signal is only noted in `requested`, and the loop has to ask.
+    """
+
+    def __init__(self, may_raise: Callable[[], bool]) -> None:
+        self.requested = False
+        self._may_raise = may_raise
+        self._previous: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._previous[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        self.requested = True
+        if self._may_raise():
+            raise KeyboardInterrupt

@@ -1,0 +1,102 @@
+"""Products with a symmetric operator as the solvers see them: float64 blocks, counted and checked."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from scipy.sparse.linalg import LinearOperator
+
+    Array = NDArray[np.float64]
+
+
+class OperatorFault(Exception):  # noqa: N818 - how a run ends, raised and caught inside the solvers
+    """The operator raised an error or returned what is not finite; the text names the pass."""
+
+
+class Products:
+    """A symmetric operator of size D, applied to blocks of float64 vectors.
+
+    Parameters
+    ----------
+    operator : LinearOperator of shape (D, D)
+        Real. It is given C-contiguous blocks of its own dtype (float64 if that is an integer's).
+    cost : float
+        Passes one product counts for: below 1 where only a part of the samples is touched.
+
+    Attributes
+    ----------
+    size : int
+        D.
+    dtype : numpy.dtype
+        float32 or float64, what the operator computes in.
+    passes : float
+        Passes spent so far.
+    seconds : float
+        Duration of the last product.
+    running : bool
+        Whether a product is being made, so that it may be interrupted.
+    """
+
+    def __init__(self, operator: LinearOperator[Any], *, cost: float = 1.0) -> None:
+        self.operator = operator
+        self.size = int(operator.shape[0])
+        single = np.dtype(operator.dtype) in (np.float32, np.float16)
+        self.dtype: np.dtype[Any] = np.dtype(np.float32 if single else np.float64)
+        self.eps = float(np.finfo(np.float32 if single else np.float64).eps)
+        self.cost = cost
+        self.n_samples: int | None = getattr(operator, "n_samples", None)
+        self.passes = 0.0
+        self.seconds = 0.0
+        self.running = False
+
+    @property
+    def samples_per_second(self) -> float:
+        """Throughput of the last product; NaN for an operator without samples."""
+        if self.n_samples is None or self.seconds <= 0.0:
+            return float("nan")
+        return self.cost * self.n_samples / self.seconds
+
+    def __call__(self, V: Array) -> Array:
+        """Apply the operator to a block, one pass whatever its width.
+
+        Parameters
+        ----------
+        V : ndarray of float64, shape (D, b)
+            Not written to.
+
+        Returns
+        -------
+        ndarray of float64, shape (D, b), Fortran order
+            A copy: some operators reuse the buffer they return.
+
+        Raises
+        ------
+        OperatorFault
+            If the operator raises an error or returns values of another shape, complex or not finite.
+        """
+        started = time.perf_counter()
+        where = f"at pass {self.passes + self.cost:.4g}"
+        block = np.array(V, dtype=self.dtype, order="C")  # a copy: some operators write to what they get
+        self.running = True
+        try:
+            product = np.asarray(self.operator.matmat(block))
+        except Exception as error:
+            msg = f"The operator raised {type(error).__name__} {where}: {error}"
+            raise OperatorFault(msg) from error
+        finally:
+            self.running = False
+        if product.shape != V.shape or product.dtype.kind not in "fiub":
+            msg = f"The operator returned {product.dtype} of shape {product.shape} {where}."
+            raise OperatorFault(msg)
+        W = np.array(product, dtype=np.float64, order="F")
+        self.passes += self.cost
+        self.seconds = time.perf_counter() - started
+        if not np.isfinite(W).all():
+            msg = f"The operator returned values that are not finite {where}."
+            raise OperatorFault(msg)
+        return W

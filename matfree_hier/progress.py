@@ -1,0 +1,69 @@
+"""Progress of an iterative solve on standard error: passes, residual, time left."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import TYPE_CHECKING, Any, Self
+
+from tqdm import tqdm
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_WINDOW = 4  # records that the rate of convergence is taken from
+
+
+class SolveProgress:
+    """A line that counts passes and says the largest residual and the time left, as far as it can be told.
+
+    Parameters
+    ----------
+    show : bool or None
+        None: on a terminal only, and only if the solve lasts.
+    max_passes : float
+        Passes that may be spent.
+    """
+
+    def __init__(self, show: bool | None, max_passes: float) -> None:
+        if show is None:
+            show = sys.stderr.isatty()
+        self._max_passes = max_passes
+        self._records: list[tuple[float, float]] = []
+        self._bar: Any = tqdm(
+            desc="eigenpairs",
+            unit="pass",
+            file=sys.stderr,
+            delay=2.0 if show is None else 0.0,
+            disable=not show,
+            bar_format="{desc}: {n:.4g} passes [{elapsed}{postfix}]",
+        )
+
+    def update(self, passes: float, ratios: NDArray[np.float64]) -> None:
+        """Show the state after a pass; `ratios` are the residuals over what is allowed."""
+        worst = float(ratios.max()) if len(ratios) else math.inf
+        self._records.append((passes, worst))
+        self._bar.n = passes
+        left = self._passes_left()
+        seconds = self._bar.format_dict["elapsed"] / passes * left if passes else math.inf
+        text = f"residual {worst:.1e} of what is asked"
+        if math.isfinite(seconds):
+            text += f", about {tqdm.format_interval(seconds)} left"
+        self._bar.set_postfix_str(text, refresh=True)
+
+    def _passes_left(self) -> float:
+        """Extrapolate the residuals of the last passes to what is asked for."""
+        recent = self._records[-_WINDOW:]
+        (first, high), (last, low) = recent[0], recent[-1]
+        limit = max(self._max_passes - last, 0.0)
+        if len(recent) < 2 or not 0.0 < low < high < math.inf:
+            return limit
+        rate = math.log(high / low) / (last - first)
+        return min(max(math.log(low), 0.0) / rate + 1.0, limit)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
