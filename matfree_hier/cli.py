@@ -33,7 +33,7 @@ DONE, MISSED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 _REFUSALS = (ValueError, OSError, MemoryError, RunFileError, ImportError)
 _PREDICT_ROWS = 65_536
 _LINEAR: dict[str, bool | str] = {"auto": "auto", "on": True, "off": False}
-_TIMED_ROWS = 4096
+_TIMED_ROWS = 16_384
 _USUAL_PASSES = 10  # that the outliers of a spectrum take
 
 _EXIT = """exit status:
@@ -128,8 +128,8 @@ def _add_fit(commands: Any) -> None:
     parser = commands.add_parser(
         "fit",
         help="fit a data file and store the run",
-        description="Fit a data file, store the run and print R^2 on rows held out of the fit."
-        " On the run file of an interrupted fit of the same data and options, go on from there.",
+        description="Fit a data file, store the run and print R^2 on rows held out of the fit. On the run file of\n"
+        "an interrupted fit of the same data and options, go on from there.",
         epilog=f"{_DATA}\n\n{_EXIT}",
     )
     parser.set_defaults(run=_fit)
@@ -211,8 +211,8 @@ def _add_predict(commands: Any) -> None:
     parser = commands.add_parser(
         "predict",
         help="predict with a stored run",
-        description="Predict each row of a data file and write a CSV file with the column `prediction`."
-        " Columns of tables are matched by name, others are ignored; arrays are matched by position.",
+        description="Predict each row of a data file and write a CSV file with the column `prediction`. Columns\n"
+        "of tables are matched by name, others are ignored; arrays are matched by position.",
         epilog=f"{_DATA}\n\n{_EXIT}",
     )
     parser.set_defaults(run=_predict)
@@ -226,8 +226,8 @@ def _add_inspect(commands: Any) -> None:
     parser = commands.add_parser(
         "inspect",
         help="show what a stored run found",
-        description="Show the spectrum of a stored run and its features, each by its largest products of"
-        " input columns; h2(x), h3(x) are the normalised Hermite polynomials of column x.",
+        description="Show the spectrum of a stored run and its features, each by its largest products of input\n"
+        "columns; h2(x), h3(x) are the normalised Hermite polynomials of column x.",
         epilog=_EXIT,
     )
     parser.set_defaults(run=_inspect)
@@ -332,7 +332,6 @@ def _fit(args: argparse.Namespace) -> int:
     if args.dry_run:
         _say(_forecast(model, train))
         return DONE
-    RunFile.parse(args.out)
     started = time.perf_counter()
     model.fit(train)
     _say(model.report_)

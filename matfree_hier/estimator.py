@@ -48,7 +48,7 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
     The target is modelled as a linear part plus g(h2), h2 = sum_k w_k (h_k^2 - 1)/sqrt 2, where the latent
     features h_k = <A_k, F(x)> are Hermite polynomials of one degree. The A_k are eigenvectors of
     C = (1/n) sum t_i (F_i F_i^T - I)/sqrt 2, found without forming C: each pass over the data costs
-    4 n D k operations for k vectors of D = C(d+q-1, q) entries, and memory is O(D k + d^2) besides the labels.
+    4 n D k operations for k vectors of D = C(d+q-1, q) entries. Memory is O(D k + d^2) and the labels.
     One part of the samples finds the features, the rest (a fifth, the paper's estimator a half) reads them
     out. Inputs should be near standard normal: see `prepare`.
 
@@ -191,6 +191,9 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
             If interrupted; with a `run_file` the same call resumes.
         """
         self._check_options()
+        if self.run_file is not None:
+            with RunFile(self.run_file):
+                pass  # what cannot be written is refused before the work
         source = self._open_for_fit(X, y)
         seeds = [int(s) for s in np.random.SeedSequence(self._seed()).generate_state(4, np.uint64)]
         with single_threaded_blas():

@@ -75,7 +75,7 @@ class FitReport:
     n_features : int
         Features kept.
     eigenvalues : ndarray of float64, shape (K,)
-        The largest, the order in which features are found.
+        Of the operator, one a feature; for "paper" those of the span, since its features are turned.
     weights, slopes : ndarray of float64, shape (K,)
         As in the estimator.
     linear_r2, feature_r2 : float

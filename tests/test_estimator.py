@@ -1,4 +1,5 @@
 import pickle
+import tracemalloc
 
 import h5py
 import numpy as np
@@ -395,3 +396,19 @@ def test_top_terms_name_products_by_column():
     assert sum(value**2 for _, value in model.top_terms(0, 100)) == pytest.approx(1)
     with pytest.raises(ValueError, match="`k` must be below 2, the number of features found, and at least 0"):
         model.top_terms(2)
+
+
+def test_memory_does_not_grow_with_the_number_of_samples_but_for_labels(tmp_path, monkeypatch):
+    monkeypatch.setattr("matfree_hier.estimator.IN_MEMORY", 0)
+    peaks = []
+    sizes = (80_000, 480_000)  # the smaller fills every buffer
+    for n in sizes:
+        X = np.random.default_rng(5).standard_normal((n, 20), dtype=np.float32)
+        np.savez(tmp_path / "data.npz", X=X, y=X[:, 0] ** 2)
+        del X
+        tracemalloc.start()
+        HierarchicalSpectralRegressor(degree=1, n_features=1).fit(tmp_path / "data.npz")
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    growth = (peaks[1] - peaks[0]) / (sizes[1] - sizes[0])
+    assert growth < 40  # bytes a sample: labels and their order; the inputs are 80
