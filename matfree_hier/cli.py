@@ -128,8 +128,8 @@ def _add_fit(commands: Any) -> None:
     parser = commands.add_parser(
         "fit",
         help="fit a data file and store the run",
-        description="Fit a data file, store the run and print R^2 on rows held out of the fit. On the run file of\n"
-        "an interrupted fit of the same data and options, go on from there.",
+        description="Fit a data file, store the run and print R^2 on rows held out of the fit. On the run\n"
+        "file of an interrupted fit of the same data and options, go on from there.",
         epilog=f"{_DATA}\n\n{_EXIT}",
     )
     parser.set_defaults(run=_fit)
@@ -211,8 +211,8 @@ def _add_predict(commands: Any) -> None:
     parser = commands.add_parser(
         "predict",
         help="predict with a stored run",
-        description="Predict each row of a data file and write a CSV file with the column `prediction`. Columns\n"
-        "of tables are matched by name, others are ignored; arrays are matched by position.",
+        description="Predict each row of a data file and write a CSV file with the column `prediction`.\n"
+        "Columns of tables are matched by name, others are ignored; arrays are matched by position.",
         epilog=f"{_DATA}\n\n{_EXIT}",
     )
     parser.set_defaults(run=_predict)
@@ -226,8 +226,8 @@ def _add_inspect(commands: Any) -> None:
     parser = commands.add_parser(
         "inspect",
         help="show what a stored run found",
-        description="Show the spectrum of a stored run and its features, each by its largest products of input\n"
-        "columns; h2(x), h3(x) are the normalised Hermite polynomials of column x.",
+        description="Show the spectrum of a stored run and its features, each by its largest products of\n"
+        "input columns; h2(x), h3(x) are the normalised Hermite polynomials of column x.",
         epilog=_EXIT,
     )
     parser.set_defaults(run=_inspect)
