@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
+import threading
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -11,7 +14,7 @@ from matfree_hier.bench.experiment import EXPERIMENTS, Options, choose_cases, lo
 from matfree_hier.bench.measure import ChildError, machine, to_json, usable_cpus, versions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 PROGRAM = "python -m matfree_hier.bench"
 DEFAULT_OUT = "matfree_hier_bench"
@@ -107,11 +110,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         as_json=options.json,
     )
     try:
-        return _run(options.experiment, job)
+        with _terminate_as_interrupt():
+            return _run(options.experiment, job)
     except KeyboardInterrupt:
         again = " ".join([PROGRAM, *(sys.argv[1:] if arguments is None else arguments)])
         print(f"{PROGRAM}: interrupted; to run it again: {again}", file=sys.stderr)
         return INTERRUPTED
+
+
+@contextmanager
+def _terminate_as_interrupt() -> Iterator[None]:
+    """Treat SIGTERM as Ctrl-C: the process of a measurement must not outlive this one."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are the main thread's
+        return
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _run(experiment: str, job: Options) -> int:

@@ -11,6 +11,7 @@ from matfree_hier.bench.measure import Spread, run_isolated, total_memory
 
 if TYPE_CHECKING:
     from matfree_hier.bench.experiment import Options
+    from matfree_hier.eigen import Method
 
 SAFE_RATIO = 4.0  # from n = 4 n_k on, a feature counts
 MIN_OVERLAP = 0.6  # and has to be found at least this well
@@ -29,7 +30,7 @@ class Case:
     gamma: float
     label_transform: str = "clip"
     dtype: str = "float32"
-    method: str = "krylov"
+    method: Method = "krylov"
     tol: float = 1e-3
     max_passes: int = 100
     min_qualifying: int = 3

@@ -291,7 +291,7 @@ def run_isolated(
     try:
         output, _ = child.communicate(json.dumps(dict(arguments)))
     except BaseException:
-        child.terminate()
+        child.kill()  # a solver would take SIGTERM as a wish to end with the best pairs so far
         child.wait()
         raise
     answer: dict[str, Any] = json.loads(output) if output.strip() else {}

@@ -85,6 +85,8 @@ def plot_spectrum(
     axes.set_yscale("log")
     _plain_ticks(axes.xaxis)
     _plain_ticks(axes.yaxis)
+    if len(values) <= 10:
+        axes.set_xticks(rank)
     axes.set_xlabel("rank")
     axes.set_ylabel("|eigenvalue|")
     axes.set_title("Spectrum")

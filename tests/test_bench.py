@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -12,8 +11,8 @@ import numpy as np
 import oracle
 import pytest
 
-from matfree_hier.bench import experiment, main, measure, peers, throughput
-from matfree_hier.bench.__main__ import BAD_USAGE, DONE, INTERRUPTED, build_parser
+from matfree_hier.bench import experiment, main, measure, peers, recover, throughput
+from matfree_hier.bench.__main__ import BAD_USAGE, DONE, INTERRUPTED, MISSED, build_parser
 from matfree_hier.bench.__main__ import main as command
 
 TINY_MAIN = {
@@ -45,6 +44,19 @@ def tiny(monkeypatch):
         monkeypatch.setattr(experiment, "load_scenarios", lambda _: table)
 
     return use
+
+
+@pytest.fixture
+def in_process(monkeypatch):
+    """Measure in this process: a new one has to import everything again."""
+
+    def run(target, arguments, **_):
+        if target.endswith("time_first_product"):
+            return {"import_seconds": 0.5, "compile_seconds": 12.0}
+        return json.loads(measure.to_json(measure.resolve(target)(**arguments)))
+
+    monkeypatch.setattr(main, "run_isolated", run)
+    monkeypatch.setattr(throughput, "run_isolated", run)
 
 
 def records(text):
@@ -114,22 +126,18 @@ def test_an_interrupted_run_says_what_to_type_and_ends_with_130(monkeypatch, tmp
     assert f"to run it again: python -m matfree_hier.bench {' '.join(arguments)}" in capsys.readouterr().err
 
 
-def test_ctrl_c_during_a_measurement_ends_its_process_too(tmp_path):
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "terminate"])
+def test_an_interrupt_during_a_measurement_ends_its_process_too(signal_number, tmp_path):
     job = subprocess.Popen(
         [sys.executable, "-m", "matfree_hier.bench", "main", "--out", str(tmp_path)],
         stderr=subprocess.PIPE,
         text=True,
     )
     assert job.stderr.readline() == "q3d40: compiling\n"  # said by the process of the measurement
-    children = subprocess.run(
-        ["ps", "-o", "pid=", "--ppid", str(job.pid)], capture_output=True, text=True, check=True
-    ).stdout.split()
-    job.send_signal(signal.SIGINT)
-    assert job.wait(timeout=20) == INTERRUPTED
-    job.stderr.close()
-    assert len(children) == 1
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(children[0]), 0)
+    job.send_signal(signal_number)
+    _, err = job.communicate(timeout=100)  # until no process holds standard error any more
+    assert job.returncode == INTERRUPTED
+    assert err.endswith(f"to run it again: python -m matfree_hier.bench main --out {tmp_path}\n")
 
 
 # ---- main
@@ -178,15 +186,22 @@ def check_case(case):
         assert f["eigenvalue"] == pytest.approx(f["predicted_eigenvalue"], rel=0.2)
 
 
-def test_with_json_standard_output_is_one_object_a_line_and_seeds_decide(tiny, tmp_path, capfd):
-    tiny(TINY_MAIN | {"n_samples": 2_000})
-    runs = []
-    for seed in ("5", "5", "6"):
-        command(["main", "--json", "--seed", seed, "--out", str(tmp_path), "--threads", "1"])
-        lines = records(capfd.readouterr().out)
-        assert [line["record"] for line in lines] == ["machine", "main", "verdict"]
-        runs.append(lines[1]["features"])
-    assert runs[0] == runs[1] != runs[2]
+@pytest.mark.usefixtures("in_process")
+def test_with_json_standard_output_is_one_object_a_line_and_a_miss_is_exit_status_1(tiny, tmp_path, capfd):
+    tiny(TINY_MAIN | {"n_samples": 2_000, "min_qualifying": 3})
+    assert command(["main", "--json", "--seed", "5", "--out", str(tmp_path), "--threads", "1"]) == MISSED == 1
+    out, err = capfd.readouterr()
+    missed = ["tiny: 2 features have n >= 4 n_k, at least 3 are needed."]
+    assert [line["record"] for line in records(out)] == ["machine", "main", "verdict"]
+    assert records(out)[-1]["missed"] == missed
+    assert err.endswith(f"python -m matfree_hier.bench: {missed[0]}\n")
+
+
+def test_the_seed_alone_decides_what_the_main_job_finds():
+    case = main.Case(**TINY_MAIN | {"n_samples": 2_000})
+    once, again, other = (recover.solve(case, seed, progress=False)[2].eigenvalues for seed in (5, 5, 6))
+    assert once.tolist() == again.tolist()
+    assert once.tolist() != other.tolist()
 
 
 def judged(**changes):
@@ -221,14 +236,8 @@ def test_each_thing_a_case_misses_is_said(changes, message):
 # ---- throughput
 
 
-def test_throughput_in_miniature_times_and_compares(tiny, tmp_path, capfd, monkeypatch):
-    compiled = {"import_seconds": 0.5, "compile_seconds": 12.0}
-    run_isolated = throughput.run_isolated
-
-    def all_but_compilation(target, *rest, **named):
-        return compiled if target.endswith("time_first_product") else run_isolated(target, *rest, **named)
-
-    monkeypatch.setattr(throughput, "run_isolated", all_but_compilation)
+@pytest.mark.usefixtures("in_process")
+def test_throughput_in_miniature_times_and_compares(tiny, tmp_path, capfd):
     tiny(TINY_PRODUCT)
     assert command(["throughput", "--out", str(tmp_path), "--threads", "1"]) == DONE
     out = capfd.readouterr().out
@@ -310,12 +319,8 @@ def test_peak_memory_sees_what_was_freed_since():
 
 def test_a_small_process_of_a_large_parent_reports_its_own_memory():
     block = np.ones(40_000_000)  # 320 MB here
-    peak = subprocess.run(
-        [sys.executable, "-c", "from matfree_hier.bench.measure import peak_bytes; print(peak_bytes())"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    code = f"import runpy; print(runpy.run_path({measure.__file__!r})['peak_bytes']())"  # NumPy and no more
+    peak = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert int(peak.stdout) < 200e6 < block.nbytes
 
 
@@ -324,7 +329,6 @@ def test_a_measurement_of_its_own_has_its_threads_and_no_steering_variable(monke
     environment = measure.clean_environment(3)
     assert "OPENBLAS_CORETYPE" not in environment
     assert environment["NUMBA_NUM_THREADS"] == environment["OPENBLAS_NUM_THREADS"] == "3"
-    assert measure.run_isolated("matfree_hier.bench.measure:machine", {}, threads=1)["record"] == "machine"
 
 
 @pytest.mark.parametrize(
