@@ -2,32 +2,61 @@
 
 The noise of the operator grows with E[t^2] and with the largest |t|, its signal with E[t (h_k^2 - 1)]: a few
 huge labels carry much of the first and little of the second, so that bounding them finds more features.
+At finite d the size of the inputs does as much harm: |F(x)|^2 varies, and labels follow |x|. "normalised"
+takes both out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from matfree_hier.kernels import squared_norms
+from matfree_hier.links import FittedLink, fit_link
+from matfree_hier.packing import n_packed
+from matfree_hier.quantiles import Reduce, Summary
 from matfree_hier.theory import conditional_signal, optimal_transform
 
 Array: TypeAlias = NDArray[np.float64]
-Reduce: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
 Parameters: TypeAlias = dict[str, Any]
 
-NAMES = ("identity", "clip", "tanh", "rank", "optimal")
+NAMES = ("identity", "clip", "tanh", "rank", "normalised", "optimal")
 
-_TAIL = 0.005  # the share of labels at either end that the robust scale does not follow
 _TABLE = 1025  # quantiles kept by "rank"
+_SIZE_ROWS = 200_000  # samples whose sizes decide "normalised"
+_SMALLEST = 0.01  # quantile of |F(x)|^2 below which it counts as this quantile
+_FLOOR = 0.05  # or as this share of its median
+
+
+class Sizes(NamedTuple):
+    """How large inputs are, each of shape (m,): both are near 1 for N(0, I)."""
+
+    radii: Array
+    """|x|^2/d."""
+    norms: Array
+    """|F(x)|^2/D, a function of |x|."""
+
+
+Raw: TypeAlias = Callable[[Array, Sizes | None], Array]
+
+
+def input_sizes(X: ArrayLike, degree: int) -> Sizes:
+    """Measure inputs, shape (m, d), for features of that degree: O(d + q) a row, no feature is made."""
+    X = np.ascontiguousarray(X, dtype=np.float64)
+    norms = np.empty(len(X))
+    squared_norms(X, degree, norms)
+    d = X.shape[1]
+    norms[np.isnan(norms)] = np.inf  # of a difference of overflows
+    return Sizes(np.einsum("ij,ij->i", X, X) / d, norms / n_packed(d, degree))
 
 
 @dataclass(frozen=True)
 class LabelTransform:
-    """A fitted label transform; call it on labels.
+    """A fitted label transform; call it on labels, and on sizes of inputs where it `uses_inputs`.
 
     Attributes
     ----------
@@ -43,7 +72,7 @@ class LabelTransform:
     name: str
     parameters: Mapping[str, Any]
     function: Callable[[Array], ArrayLike] | None = None
-    _raw: Callable[[Array], Array] = field(init=False, repr=False, compare=False)
+    _raw: Raw = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_raw", _raw(self.name, self.parameters, self.function))
@@ -53,9 +82,24 @@ class LabelTransform:
         """The mean over the labels of the fit before re-centring."""
         return float(self.parameters["mean"])
 
-    def __call__(self, y: ArrayLike) -> Array:
-        """Return the transformed, re-centred labels, float64, of the shape of ``y``."""
-        return self._raw(np.asarray(y, dtype=np.float64)) - self.mean
+    @property
+    def uses_inputs(self) -> bool:
+        """Whether the transform looks at the sizes of the inputs too."""
+        return self.name == "normalised"
+
+    def __call__(self, y: ArrayLike, sizes: Sizes | None = None) -> Array:
+        """Return the transformed, re-centred labels, float64, of the shape of ``y``.
+
+        Parameters
+        ----------
+        y : array_like of float, shape (m,)
+        sizes : Sizes, optional
+            Of the same samples' inputs (`input_sizes`); needed where `uses_inputs` says so.
+        """
+        if self.uses_inputs and sizes is None:
+            msg = "`sizes` must be given to a label transform that uses inputs: those of `input_sizes`."
+            raise ValueError(msg)
+        return self._raw(np.asarray(y, dtype=np.float64), sizes) - self.mean
 
     def __reduce__(self) -> tuple[Any, ...]:
         return LabelTransform, (self.name, self.parameters, self.function)
@@ -90,6 +134,7 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "clip": ("centre", "scale"),
     "tanh": ("centre", "scale"),
     "rank": ("values", "levels"),
+    "normalised": ("values", "levels", "radius", "knots", "expected", "floor"),
     "optimal": ("values", "levels"),
     "callable": (),
 }
@@ -99,6 +144,7 @@ def fit_label_transform(
     transform: Any,
     labels: Any,
     *,
+    degree: int | None = None,
     model: tuple[ArrayLike, ArrayLike] | None = None,
     reduce: Reduce | None = None,
 ) -> LabelTransform:
@@ -107,18 +153,24 @@ def fit_label_transform(
     ``identity`` subtracts the mean, and None leaves the labels as they are (the paper's t = y). ``clip`` is
     clip(y - median, -s, s) with the robust scale s: the standard deviation of the labels after winsorising
     .5 % at either end, so that a few huge labels do not set it. ``tanh`` is s tanh((y - median)/s).
-    ``rank`` maps to (-1, 1) by a table of quantiles; it undoes any increasing link. ``optimal`` is
-    w/(1 + w), w(y) = E[h_k^2 - 1 | y], the best one for a feature of a known model; by the resolvent
-    equations (`theory.predict_spectrum`) ranks come within some percent of its overlaps. A callable is
-    applied elementwise. Each is re-centred to mean zero over the sample. Constant labels become zeros.
-    Cost O(n log n) time and 16 n bytes.
+    ``rank`` maps to (-1, 1) by a table of quantiles; it undoes any increasing link. ``normalised`` is
+    (rank(y) - E[rank(y) | |x|])/rho, rho = |F(x)|^2/D, the expectation a spline of few degrees of freedom,
+    rho no smaller than its 1 % quantile or .05 of its median: what labels owe to |x| alone, and samples with
+    large |F(x)|, make the spurious part of the spectrum at finite d. Both divisions matter: each without the
+    other can find less than ranks do. ``optimal`` is w/(1 + w), w(y) = E[h_k^2 - 1 | y], the best one for
+    Gaussian features of a known model; by the resolvent equations (`theory.predict_spectrum`) ranks come
+    within some percent of its overlaps. A callable is applied elementwise. Each is re-centred to mean zero
+    over the sample. Constant labels become zeros. Cost O(n log n) time and 16 n bytes; ``normalised`` reads
+    the inputs once, and its spline and mean come from at most 200,000 samples, evenly spread.
 
     Parameters
     ----------
     transform : str, callable, LabelTransform or None
         One of `NAMES`; a fitted transform is returned as it is.
     labels : array_like of float, shape (n,), or iterable of such, or an object with a method ``labels()``
-        Labels, finite; an iterable is read once and joined.
+        Labels, finite; an iterable is read once and joined. For ``normalised`` a `SampleSource`.
+    degree : int, optional
+        For ``normalised``: that of the features.
     model : tuple of array_like of float, each of shape (N,), optional
         For ``optimal``: labels and the latent h_k of simulated samples (`theory.simulate_labels`).
     reduce : callable, optional
@@ -128,25 +180,35 @@ def fit_label_transform(
     Raises
     ------
     ValueError
-        If there are no labels, one is not finite, the name is unknown, or a callable returns NaN or infinity.
+        If there are no labels, one is not finite, the name is unknown, a callable returns NaN or infinity, or
+        ``normalised`` gets no inputs.
     """
     if isinstance(transform, LabelTransform):
         return transform
     if isinstance(transform, str) and transform not in NAMES:
         msg = f"`label_transform` must be one of {', '.join(NAMES)}, a callable or None, got {transform!r}."
         raise ValueError(msg)
-    summary = _Summary(_gather(labels), reduce)
+    if transform == "normalised" and (degree is None or reduce is not None or not hasattr(labels, "chunks")):
+        msg = (
+            "`labels` must be a source with inputs, and `degree` be given, for the label transform"
+            " 'normalised'; it cannot be fitted across processes."
+        )
+        raise ValueError(msg)
+    summary = Summary(_gather(labels), reduce)
     if transform is None:
         return LabelTransform("identity", {"mean": 0.0})
     name, function = (transform, None) if isinstance(transform, str) else ("callable", transform)
     if function is not None and not callable(function):
         msg = f"`label_transform` must be a name, a callable or None, got {type(transform).__name__}."
         raise TypeError(msg)
+    if name == "normalised":
+        assert degree is not None
+        return LabelTransform(name, _fit_normalised(_fit_rank(summary), labels, degree))
     parameters = _FITS[name](summary) if name in _FITS else _optimal(model) if name == "optimal" else {}
     raw = _raw(name, parameters, function)
     # About the value at the median, so that constant labels become exact zeros.
-    pivot = float(raw(np.array([summary.median]))[0])
-    parameters["mean"] = pivot + summary.mean(raw(summary.sorted) - pivot)
+    pivot = float(raw(np.array([summary.median]), None)[0])
+    parameters["mean"] = pivot + summary.mean(raw(summary.sorted, None) - pivot)
     return LabelTransform(name, parameters, function)
 
 
@@ -167,83 +229,54 @@ def _gather(labels: Any) -> Array:
     return y
 
 
-class _Summary:
-    """Counts, sums and exact order statistics of labels that may be spread over processes."""
-
-    def __init__(self, y: Array, reduce: Reduce | None) -> None:
-        self.sorted: Array = np.sort(y) + 0.0  # adding zero turns -0.0 into 0.0
-        self.reduce = reduce
-        self.count = int(self._total(np.array([len(y)]))[0])
-        if self.count == 0:
-            msg = "`labels` must hold at least one label, got none."
-            raise ValueError(msg)
-        self.low, self.high = (float(v) for v in self.order([0, self.count - 1]))
-        self.median = float(self.quantile([0.5])[0])
-
-    def _total(self, values: NDArray[Any]) -> NDArray[Any]:
-        return values if self.reduce is None else np.asarray(self.reduce(values))
-
-    def average(self, local_sum: Array) -> Array:
-        """Return the mean over all samples from the sum over those of this process."""
-        return np.asarray(self._total(local_sum) / self.count)
-
-    def mean(self, values: Array) -> float:
-        """Return the mean over all samples of ``values``, one a label of this process."""
-        return float(self.average(np.array([values.sum()]))[0])
-
-    def order(self, ranks: ArrayLike) -> Array:
-        """Return the order statistics of the given ranks, 0-based."""
-        ranks = np.asarray(ranks, dtype=np.int64)
-        if self.reduce is None:
-            return np.asarray(self.sorted[ranks])
-        # Bisection over the 2^64 float64 bit patterns, made monotone: all ranks at once, exact.
-        flip = np.int64(2**63 - 1)
-        bits = self.sorted.view(np.int64)
-        keys = bits ^ ((bits >> 63) & flip)
-        low = np.full(ranks.shape, np.iinfo(np.int64).min)
-        high = np.full(ranks.shape, np.iinfo(np.int64).max)
-        for _ in range(64):
-            middle = (low & high) + ((low ^ high) >> 1)
-            enough = self._total(np.searchsorted(keys, middle, side="right")) > ranks
-            high = np.where(enough, middle, high)
-            low = np.where(enough, low, middle + 1)
-        return np.asarray(low ^ ((low >> 63) & flip)).view(np.float64)
-
-    def quantile(self, levels: ArrayLike) -> Array:
-        """Return quantiles, linear between order statistics."""
-        at = np.asarray(levels, dtype=np.float64) * (self.count - 1)
-        below = np.floor(at).astype(np.int64)
-        a, b = self.order(below), self.order(np.minimum(below + 1, self.count - 1))
-        share = at - below
-        return np.asarray(a * (1.0 - share) + b * share)
-
-    def scale(self) -> float:
-        """Return the winsorised standard deviation; that of all labels when most are equal; 1 if all are."""
-        if self.low == self.high:
-            return 1.0
-        low, high = self.quantile([_TAIL, 1.0 - _TAIL])
-        return self._deviation(low, high) or self._deviation(self.low, self.high) or 1.0
-
-    def _deviation(self, low: float, high: float) -> float:
-        # In units of half the range, so that no square overflows.
-        half = high / 2.0 - low / 2.0
-        if half == 0.0:
-            return 0.0
-        y = (np.clip(self.sorted, low, high) - low) / half
-        mean = self.mean(y)
-        return float(half * np.sqrt(self.mean((y - mean) ** 2)))
-
-
-def _fit_scaled(summary: _Summary) -> Parameters:
+def _fit_scaled(summary: Summary) -> Parameters:
     return {"centre": summary.median, "scale": summary.scale()}
 
 
-def _fit_rank(summary: _Summary) -> Parameters:
+def _fit_rank(summary: Summary) -> Parameters:
     ranks = np.unique(np.linspace(0, summary.count - 1, _TABLE).round().astype(np.int64))
     levels = 2.0 * (ranks + 0.5) / summary.count - 1.0
     # Ties share the mean of their levels.
     values, where = np.unique(summary.order(ranks), return_inverse=True)
+    if len(values) == 1:
+        return {"values": values, "levels": np.zeros(1)}  # exactly
     return {"values": values, "levels": np.bincount(where, levels) / np.bincount(where)}
+
+
+def _fit_normalised(ranks: Parameters, source: Any, degree: int) -> Parameters:
+    """Add to the parameters of the ranks what they owe to |x|, the least norm and the mean."""
+    step = -(-source.n_samples // _SIZE_ROWS)
+    parts = []
+    for chunk in source.chunks():
+        rows = slice(-chunk.start % step, None, step)
+        parts.append(
+            (np.interp(chunk.y[rows], ranks["values"], ranks["levels"]), *input_sizes(chunk.X[rows], degree))
+        )
+    t, radii, norms = (np.concatenate(part) for part in zip(*parts, strict=True))
+    if not np.isfinite(radii).all():
+        source.validate()  # raises, and names the row
+        msg = "Squares of inputs overflow: scale the columns of `X` to unit variance."
+        raise FloatingPointError(msg)
+    radius = float(np.median(radii)) or float(radii.mean()) or 1.0
+    expected = fit_link(radii / (radii + radius), t)
+    small, middle = np.quantile(norms, [_SMALLEST, 0.5], method="lower")
+    floor = max(float(small), _FLOOR * float(middle))
+    p = {
+        **ranks,
+        "radius": radius,
+        "knots": expected.knots,
+        "expected": expected.values,
+        "floor": floor or float(norms.mean()) or 1.0,
+    }
+    left = t - _owed_to_radius(p, radii)
+    p["mean"] = float(np.mean(left / np.maximum(norms, p["floor"])))
+    return p
+
+
+def _owed_to_radius(p: Mapping[str, Any], radii: Array) -> Array:
+    """E[rank(y) | |x|]: a spline in r/(r + median r), which is bounded, as ranks are."""
+    link = FittedLink(p["knots"], p["expected"])
+    return np.clip(link(radii / (radii + p["radius"])), -1.0, 1.0)
 
 
 def _optimal(model: tuple[ArrayLike, ArrayLike] | None) -> Parameters:
@@ -257,27 +290,33 @@ def _optimal(model: tuple[ArrayLike, ArrayLike] | None) -> Parameters:
     return {"values": y, "levels": optimal_transform(signal)}
 
 
-_FITS: dict[str, Callable[[_Summary], Parameters]] = {
+_FITS: dict[str, Callable[[Summary], Parameters]] = {
     "clip": _fit_scaled,
     "tanh": _fit_scaled,
     "rank": _fit_rank,
 }
 
 
-def _raw(
-    name: str, p: Mapping[str, Any], function: Callable[[Array], ArrayLike] | None
-) -> Callable[[Array], Array]:
+def _raw(name: str, p: Mapping[str, Any], function: Callable[[Array], ArrayLike] | None) -> Raw:
     """Return the transform before re-centring."""
     if name == "callable":
         assert function is not None
-        return lambda y: _checked(function, y)
+        return lambda y, _: _checked(function, y)
     if name == "clip":
-        return lambda y: np.clip(_less(y, p["centre"]), -p["scale"], p["scale"])
+        return lambda y, _: np.clip(_less(y, p["centre"]), -p["scale"], p["scale"])
     if name == "tanh":
-        return lambda y: np.asarray(p["scale"] * np.tanh(_less(y, p["centre"]) / p["scale"]))
+        return lambda y, _: np.asarray(p["scale"] * np.tanh(_less(y, p["centre"]) / p["scale"]))
     if name in ("rank", "optimal"):
-        return lambda y: np.asarray(np.interp(y, p["values"], p["levels"]))
-    return lambda y: y
+        return lambda y, _: np.asarray(np.interp(y, p["values"], p["levels"]))
+    if name == "normalised":
+        return lambda y, sizes: _normalised(p, y, sizes)
+    return lambda y, _: y
+
+
+def _normalised(p: Mapping[str, Any], y: Array, sizes: Sizes | None) -> Array:
+    assert sizes is not None
+    t = np.interp(y, p["values"], p["levels"]) - _owed_to_radius(p, sizes.radii)
+    return np.asarray(t / np.maximum(sizes.norms, p["floor"]))
 
 
 def _less(y: Array, centre: float) -> Array:

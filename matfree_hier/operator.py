@@ -16,7 +16,7 @@ from scipy.sparse.linalg import LinearOperator
 from threadpoolctl import ThreadpoolController
 
 from matfree_hier import kernels
-from matfree_hier.labels import fit_label_transform
+from matfree_hier.labels import fit_label_transform, input_sizes
 from matfree_hier.packing import check_memory, check_size, pack, unpack
 from matfree_hier.sources import SampleSource, open_source
 
@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+    from matfree_hier.sources import Chunk
+
     Samples: TypeAlias = SampleSource | str | os.PathLike[str] | ArrayLike
-    Labels: TypeAlias = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+    Labels: TypeAlias = Callable[..., NDArray[np.float64]]
     _Operator = LinearOperator[np.floating]
 else:
     _Operator = LinearOperator
@@ -37,6 +39,7 @@ __all__ = ["MomentOperator", "adjoint", "project", "single_threaded_blas"]
 MAX_DEGREE = 8  # of the kernels
 _ROWS = 16_384  # samples a kernel call: enough to amortise a sweep over W, few enough for the caches
 _INPUTS = 2**24  # entries of X a kernel call, which bounds the tile when d is huge
+_KEPT_LABELS = 2**28  # bytes of transformed labels kept rather than transformed again each pass
 _COLUMNS = 64  # of the identity, applied at a time by `to_dense`
 
 
@@ -93,7 +96,8 @@ class MomentOperator(_SymmetricOperator):
         float32 data and float64 otherwise.
     label_transform : None, str or callable
         t = transform(y): None for t = y, a name known to `labels.fit_label_transform`, or a callable
-        that maps (m,) float64 labels elementwise.
+        that maps (m,) float64 labels elementwise; where it has an attribute ``uses_inputs`` that is true,
+        it is called with the labels and the `labels.Sizes` of their inputs.
     center_trace : bool
         Subtract tr(C)/D times the identity, the finite-d shift of the spectrum.
     comm : None
@@ -161,20 +165,23 @@ class MomentOperator(_SymmetricOperator):
         super().__init__(_dtype(dtype, self.source), (size, size))  # type: ignore[call-arg]
         check_memory(3 * size * self.dtype.itemsize, f"Vectors of {size} entries")
         self.label_transform: Labels | None = (
-            fit_label_transform(label_transform, self.source)
+            fit_label_transform(label_transform, self.source, degree=self.degree)
             if isinstance(label_transform, str)
             else label_transform
         )
         self.center_trace = bool(center_trace)
         self._lock = threading.Lock()
         self._n_applied = 0.0
+        self._weights: NDArray[Any] | None = None
         self._summarise()
+        if self.label_transform is not None and self.n_samples * self.dtype.itemsize <= _KEPT_LABELS:
+            self._weights = np.concatenate([t for _, t in self._weighed()])
 
     def _summarise(self) -> None:
         """Take the mean, the scale and the trace from one cheap pass: O(d + q) a sample, no features."""
         total = second = largest = 0.0
         for chunk in self.source.chunks(rows=_rows(self.n_inputs)):
-            t = self._labels(chunk.y, chunk.start)
+            t = self._labels(chunk)
             norms = np.empty(len(t))
             X = np.ascontiguousarray(chunk.X, dtype=np.float64)
             kernels.squared_norms(X, self.degree, norms)
@@ -195,7 +202,7 @@ class MomentOperator(_SymmetricOperator):
 
     def labels(self) -> NDArray[np.float64]:
         """Return the labels as the operator weighs samples by them, transformed: shape (n,)."""
-        return self._labels(self.source.labels(), 0)
+        return np.concatenate([self._labels(chunk) for chunk in self.source.chunks()])
 
     @property
     def n_applied(self) -> float:
@@ -257,8 +264,7 @@ class MomentOperator(_SymmetricOperator):
         if total.nbytes > 2**28:
             check_memory(total.nbytes, f"Work arrays for {V.shape[1]} vectors of {len(V)} entries")
         scaled, exponents = _scaled(V, self.dtype)
-        for chunk in self.source.chunks(rows=_rows(self.n_inputs)):
-            t = np.ldexp(self._labels(chunk.y, chunk.start), -self._exponent).astype(self.dtype)
+        for chunk, t in self._weighed():
             X = np.ascontiguousarray(chunk.X, dtype=self.dtype)
             U = np.empty((len(X), V.shape[1]), self.dtype)
             kernels.forward(X, scaled, self.degree, U)
@@ -273,19 +279,30 @@ class MomentOperator(_SymmetricOperator):
             self._n_applied += 1.0
         return _finite(product, self.source)
 
-    def _labels(self, y: NDArray[np.float64] | None, start: int) -> NDArray[np.float64]:
-        """Return the transformed labels of a chunk that begins at row `start`, checked."""
-        y = np.asarray(y, dtype=np.float64)
+    def _weighed(self) -> Iterator[tuple[Chunk, NDArray[Any]]]:
+        """Yield chunks with their transformed labels, scaled into (-1, 1) by a power of two, in `dtype`."""
+        for chunk in self.source.chunks(rows=_rows(self.n_inputs), labels=self._weights is None):
+            if self._weights is None:
+                yield chunk, np.ldexp(self._labels(chunk), -self._exponent).astype(self.dtype)
+            else:
+                yield chunk, self._weights[chunk.start : chunk.start + len(chunk.X)]
+
+    def _labels(self, chunk: Chunk) -> NDArray[np.float64]:
+        """Return the transformed labels of a chunk, checked."""
+        y = np.asarray(chunk.y, dtype=np.float64)
         if self.label_transform is None:
             return y
-        t = np.asarray(self.label_transform(y))
+        if getattr(self.label_transform, "uses_inputs", False):
+            t = np.asarray(self.label_transform(y, input_sizes(chunk.X, self.degree)))
+        else:
+            t = np.asarray(self.label_transform(y))
         if t.dtype.kind not in "biuf" or t.shape != y.shape:
             msg = f"`label_transform` must map {y.shape} real labels to as many, got {t.shape} of {t.dtype}."
             raise ValueError(msg)
         bad = np.flatnonzero(~np.isfinite(t))
         if len(bad):
-            self.source.validate()  # the label itself may be NaN
-            msg = f"`label_transform` must be finite, got {t[bad[0]]} at row {start + int(bad[0])}."
+            self.source.validate()  # the label or an input may be NaN
+            msg = f"`label_transform` must be finite, got {t[bad[0]]} at row {chunk.start + int(bad[0])}."
             raise ValueError(msg)
         return t.astype(np.float64, copy=False)
 

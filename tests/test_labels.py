@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from matfree_hier.labels import NAMES, LabelTransform, fit_label_transform
+from matfree_hier.labels import NAMES, LabelTransform, fit_label_transform, input_sizes
+from matfree_hier.sources import open_source
+from tests import oracle
 
-FREE = [name for name in NAMES if name != "optimal"]  # of a model
+FREE = [name for name in NAMES if name not in ("optimal", "normalised")]  # of a model and of inputs
 
 
 def _labels(n, seed):
@@ -17,6 +19,10 @@ def _labels(n, seed):
     weights = 1.0 / np.arange(1.0, 9.0)
     weights /= np.linalg.norm(weights)
     return (np.random.default_rng(seed).standard_normal((n, 8)) ** 2 - 1.0) @ weights / np.sqrt(2.0)
+
+
+def _inputs(n, seed, d=6):
+    return np.random.default_rng(seed + 1).standard_normal((n, d))
 
 
 @given(
@@ -35,11 +41,12 @@ def test_transformed_labels_average_to_zero_and_stay_finite(name, n, scale, offs
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_transform_survives_storage_and_pickling(name):
-    y = _labels(900, 7)
-    fitted = fit_label_transform(name, y, model=(y, np.sqrt(y - y.min())))
+    X, y = _inputs(900, 7), _labels(900, 7)
+    fitted = fit_label_transform(name, open_source((X, y)), degree=2, model=(y, np.sqrt(y - y.min())))
     stored = LabelTransform.from_parameters(fitted.name, fitted.parameters)
-    assert np.array_equal(stored(y), fitted(y))
-    assert np.array_equal(pickle.loads(pickle.dumps(fitted))(y), fitted(y))
+    sizes = input_sizes(X, 2)
+    assert np.array_equal(stored(y, sizes), fitted(y, sizes))
+    assert np.array_equal(pickle.loads(pickle.dumps(fitted))(y, sizes), fitted(y, sizes))
 
 
 @pytest.mark.parametrize("name", FREE)
@@ -80,6 +87,71 @@ def test_rank_is_uniform_for_any_law_and_shares_levels_among_ties():
     assert_allclose(np.sort(t), np.linspace(-1.0, 1.0, len(y)), atol=2e-3)
     binary = np.array([0.0, 1.0, 1.0, 1.0])
     assert np.array_equal(fit_label_transform("rank", binary)(binary), [-0.75, 0.25, 0.25, 0.25])
+
+
+def test_normalised_labels_owe_nothing_to_the_radius_and_weigh_samples_equally():
+    X = np.random.default_rng(19).standard_normal((20_000, 6))
+    y = np.exp(X[:, 0] * X[:, 1] + (X**2).sum(axis=1))
+    sizes = input_sizes(X, 3)
+    phi = oracle.features(X[:50], 3)
+    assert_allclose(sizes.norms[:50], np.mean(phi**2, axis=1), rtol=1e-12)
+    assert_allclose(sizes.radii, np.mean(X**2, axis=1), rtol=1e-12)
+    t = fit_label_transform("normalised", open_source((X, y)), degree=3)(y, sizes)
+    rank = fit_label_transform("rank", y)(y)
+    assert abs(t.mean()) < 1e-12
+    large = sizes.norms > np.quantile(sizes.norms, 0.02)
+    left = (t * sizes.norms)[large]  # the ranks less what they owe to the radius
+    deciles = np.array_split(left[np.argsort(sizes.radii[large])], 10)
+    assert np.abs([part.mean() for part in deciles]).max() < 0.04 < np.abs(rank).mean()
+    assert abs(np.corrcoef(left, (X[:, 0] * X[:, 1])[large])[0, 1]) > 0.5
+    assert np.abs(t).max() < 2.0 / np.quantile(sizes.norms, 0.0099) + 0.1
+
+
+@pytest.mark.parametrize("degree", [1, 2, 3])
+@pytest.mark.parametrize("kind", ["zeros", "sparse", "heavy", "tiny", "constant"])
+def test_normalised_labels_stay_bounded_for_inputs_of_any_law(degree, kind):
+    rng = np.random.default_rng(23)
+    X = rng.standard_normal((800, 5))
+    X = {
+        "zeros": 0.0 * X,
+        "sparse": X * (rng.random((800, 5)) < 0.05),
+        "heavy": np.sign(X) * np.exp(8.0 * np.abs(X)),
+        "tiny": 1e-9 * X,
+        "constant": 0.0 * X + 3.0,
+    }[kind]
+    y = _labels(800, 29)
+    sizes = input_sizes(X, degree)
+    fitted = fit_label_transform("normalised", open_source((X, y)), degree=degree)
+    floor = fitted.parameters["floor"]
+    assert floor >= 0.05 * np.quantile(sizes.norms, 0.5, method="lower")
+    assert np.abs(fitted(y, sizes)).max() <= 2.0 / floor + abs(fitted.mean)
+    constant = np.full(800, 7.0)
+    flat = fit_label_transform("normalised", open_source((X, constant)), degree=degree)
+    assert np.array_equal(flat(constant, sizes), np.zeros(800))
+
+
+def test_normalised_labels_of_many_samples_come_from_some_of_them(monkeypatch):
+    monkeypatch.setattr("matfree_hier.labels._SIZE_ROWS", 1000)
+    X, y = _inputs(4_321, 31), _labels(4_321, 31)
+    fitted = fit_label_transform("normalised", open_source((X, y)), degree=2)
+    few = fit_label_transform("normalised", open_source((X[::5], y[::5])), degree=2)
+    assert_allclose(fitted.parameters["expected"], few.parameters["expected"], atol=0.02)
+    assert fitted.parameters["radius"] == few.parameters["radius"]
+    t = fitted(y, input_sizes(X, 2))
+    assert abs(t.mean()) < 0.05 * t.std()
+
+
+def test_normalised_labels_need_inputs():
+    y = _labels(50, 37)
+    with pytest.raises(ValueError, match="`labels` must be a source with inputs, and `degree` be given"):
+        fit_label_transform("normalised", y, degree=2)
+    X = _inputs(50, 37)
+    fitted = fit_label_transform("normalised", open_source((X, y)), degree=2)
+    with pytest.raises(ValueError, match="`sizes` must be given to a label transform that uses inputs"):
+        fitted(y)
+    X[3, 2] = 1e200
+    with pytest.raises(FloatingPointError, match="Squares of inputs overflow: scale the columns of `X`"):
+        fit_label_transform("normalised", open_source((X, y)), degree=2)
 
 
 def test_the_optimal_transform_is_that_of_phase_retrieval():

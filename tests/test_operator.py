@@ -21,6 +21,7 @@ from scipy.sparse.linalg import aslinearoperator, eigsh
 from threadpoolctl import threadpool_info
 
 from matfree_hier import packing
+from matfree_hier.labels import LabelTransform, input_sizes
 from matfree_hier.operator import MomentOperator, adjoint, project, single_threaded_blas
 from matfree_hier.sources import open_source
 from matfree_hier.status import InputError
@@ -322,6 +323,23 @@ def test_label_transform_is_applied_to_the_labels() -> None:
     plain = MomentOperator(X, np.tanh(y), degree=2)
     np.testing.assert_array_equal(found @ V, plain @ V)
     assert (found.trace(), found.label_mean) == (plain.trace(), plain.label_mean)
+
+
+@pytest.mark.parametrize("kept", [0, 2**28])
+def test_a_label_transform_may_look_at_the_inputs(kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("matfree_hier.operator._KEPT_LABELS", kept)
+    X, y = samples(400, 4)
+    C = MomentOperator(X, y, degree=2, label_transform="normalised")
+    transform = C.label_transform
+    assert isinstance(transform, LabelTransform)
+    assert transform.uses_inputs
+    t = transform(y, input_sizes(X, 2))
+    V = block(10, 3)
+    assert_within(C @ V, MomentOperator(X, t, degree=2) @ V, np.abs(V), "float64")
+    assert np.array_equal(C.labels(), t)
+    part = C.restricted(37, 100)
+    assert np.array_equal(part.labels(), t[37:100])
+    assert_within(part @ V, MomentOperator(X[37:100], t[37:100], degree=2) @ V, np.abs(V), "float64")
 
 
 def test_named_label_transform_is_fitted_once_and_kept_by_parts() -> None:
