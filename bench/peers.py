@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+from itertools import combinations_with_replacement
 from math import comb, sqrt
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Array = NDArray[Any]
+    MakeFeatures = Callable[[Array, int], Array]
 
 
 def hermite_features(X: Array, degree: int) -> Array:
@@ -31,10 +34,7 @@ def hermite_features(X: Array, degree: int) -> Array:
     ndarray of the dtype of X, shape (D, n)
     """
     n, d = X.shape
-    x, number = np.ascontiguousarray(X.T), X.dtype.type
-    hermite = [np.ones_like(x), x]
-    for m in range(1, degree):
-        hermite.append((x * hermite[m] - number(sqrt(m)) * hermite[m - 1]) / number(sqrt(m + 1)))
+    hermite = _hermite(np.ascontiguousarray(X.T), degree)
     panels = {0: np.ones((1, n), X.dtype)}
     for r in range(1, degree + 1):
         panels[r] = np.empty((comb(d + r - 1, r), n), X.dtype)
@@ -46,6 +46,51 @@ def hermite_features(X: Array, degree: int) -> Array:
                     np.multiply(panels[r - m][-width:], hermite[m][i], out=panels[r][row : row + width])
                 row += width
     return panels[degree]
+
+
+def gathered_features(X: Array, degree: int) -> Array:
+    """Return the same features by index arrays: a product of q columns, each picked by a multi-index.
+
+    This is what one writes first in NumPy. Slot j of feature i_1 <= ... <= i_q holds h_m of an input where a
+    run of m equal indices begins, and 1 where it goes on.
+
+    Parameters
+    ----------
+    X : ndarray of float32 or float64, shape (n, d)
+    degree : int
+
+    Returns
+    -------
+    ndarray of the dtype of X, shape (D, n)
+    """
+    table = np.concatenate(_hermite(X, degree), axis=1)  # column m d + i is h_m(x_i)
+    columns = _columns(X.shape[1], degree)
+    features = table[:, columns[0]]
+    for column in columns[1:]:
+        features *= table[:, column]
+    return features.T
+
+
+@cache
+def _columns(d: int, degree: int) -> Array:
+    """Return which column of the table each slot of each feature takes, shape (q, D)."""
+    rows = np.array(list(combinations_with_replacement(range(d), degree)), dtype=np.int64).T
+    order = np.zeros_like(rows)
+    for slot in range(degree):
+        begins = np.ones(rows.shape[1], bool) if slot == 0 else rows[slot] != rows[slot - 1]
+        length = sum((rows[later] == rows[slot]).astype(np.int64) for later in range(slot, degree))
+        order[slot] = np.where(begins, length, 0)
+    columns: Array = order * d + rows
+    return columns
+
+
+def _hermite(X: Array, degree: int) -> list[Array]:
+    """Return h_0(X), ..., h_q(X)."""
+    number = X.dtype.type
+    values = [np.ones_like(X), X]
+    for m in range(1, degree):
+        values.append((X * values[m] - number(sqrt(m)) * values[m - 1]) / number(sqrt(m + 1)))
+    return values
 
 
 def apply_with_features(features: Array, t: Array, V: Array) -> Array:
@@ -60,7 +105,7 @@ def apply_in_chunks(
     V: Array,
     degree: int,
     rows: int,
-    make_features: Callable[[Array, int], Array] = hermite_features,
+    make_features: MakeFeatures = hermite_features,
 ) -> Array:
     """Return (1/n) sum_i t_i (F_i F_i^T - I) V / sqrt 2, the features made ``rows`` samples at a time.
 

@@ -9,15 +9,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
+from matfree_hier import kernels
 from matfree_hier.bench.main import RATE_VECTORS, SAFE_RATIO, Case
 from matfree_hier.bench.measure import PeakMemory, Spread, blas_kernels, blas_product, time_interleaved
+from matfree_hier.eigen import top_eigenpairs
+from matfree_hier.figures import plot_history, plot_recovery, plot_spectrum
+from matfree_hier.model import HierarchicalModel
+from matfree_hier.operator import MomentOperator
+from matfree_hier.recovery import overlaps
+from matfree_hier.store import RunFile, provenance
+from matfree_hier.theory import predict_spectrum, recovery_threshold
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from matfree_hier.model import HierarchicalModel
-    from matfree_hier.operator import MomentOperator
     from matfree_hier.result import EigenResult
 
 RATE_ROWS = 65_536  # samples of the product that is timed against BLAS
@@ -56,10 +63,6 @@ def solve(
     job: Case, seed: int, *, progress: bool
 ) -> tuple[HierarchicalModel, MomentOperator, EigenResult, dict[str, Any]]:
     """Draw the teacher and its samples and find the eigenpairs of largest |eigenvalue|."""
-    from matfree_hier.eigen import top_eigenpairs
-    from matfree_hier.model import HierarchicalModel
-    from matfree_hier.operator import MomentOperator
-
     clock = time.perf_counter()
     teacher = HierarchicalModel(job.n_inputs, job.degree, weights=job.weights, seed=seed)
     X, y = teacher.sample(job.n_samples, seed=seed + 1, dtype=job.dtype)
@@ -92,9 +95,6 @@ def solve(
 
 def _evaluate(teacher: HierarchicalModel, C: MomentOperator, result: EigenResult) -> dict[str, Any]:
     """Compare what was found with the teacher and with theory; one entry a feature."""
-    from matfree_hier.recovery import overlaps
-    from matfree_hier.theory import predict_spectrum, recovery_threshold
-
     t, latents, norms = _label_statistics(teacher, C)
     # The strength less what trace centring removes: with |F|^2/D in the place of 1, its mean over features.
     theta = t @ (latents**2 - norms[:, None]) / (len(t) * np.sqrt(2))
@@ -130,8 +130,6 @@ def _label_statistics(
     teacher: HierarchicalModel, C: MomentOperator
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Return t (m,), the true latents h (m, K) and |F|^2/D (m,) of the first samples."""
-    from matfree_hier import kernels
-
     rows = min(C.n_samples, THEORY_ROWS)
     X = np.ascontiguousarray(C.source.inputs(0, rows), dtype=np.float64)
     y = C.source.slice(0, rows).labels()
@@ -167,8 +165,6 @@ def _write(
     record: dict[str, Any],
 ) -> dict[str, str]:
     """Write the run file's run of this name, and the figure."""
-    from matfree_hier.store import RunFile, provenance
-
     columns = {key: [f[key] for f in record["features"]] for key in record["features"][0]}
     recovery = {key: np.array(values) for key, values in columns.items()}
     history = result.history.to_arrays()
@@ -194,10 +190,6 @@ def draw(
     edges: tuple[float, float],
 ) -> None:
     """Write the figure of one case: recovery, spectrum, convergence."""
-    from matplotlib.figure import Figure
-
-    from matfree_hier.figures import plot_history, plot_recovery, plot_spectrum
-
     figure = Figure(figsize=(14, 4.2), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
     plot_recovery(

@@ -13,25 +13,29 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from matfree_hier.bench.experiment import format_table
-from matfree_hier.bench.measure import (
-    Spread,
-    blas_kernels,
-    blas_product,
-    run_isolated,
-    time_interleaved,
+from matfree_hier.bench.measure import Spread, blas_kernels, blas_product, run_isolated, time_interleaved
+from matfree_hier.bench.peers import (
+    apply_in_chunks,
+    apply_with_features,
+    error_scale,
+    gathered_features,
+    hermite_features,
+    polynomial_features,
 )
+from matfree_hier.operator import MomentOperator, adjoint, project
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from matfree_hier.bench.experiment import Options
+    from matfree_hier.bench.peers import MakeFeatures
 
 # Rounding of one sum, relative to the sum of absolute values behind it: above this an answer is wrong.
 ACCURACY = {"float32": 2e-6, "float64": 1e-13}
 COMPILE_SECONDS = 10.0
 CHECK_BYTES = 3e8  # of float64 features in the comparison with the reference
 FORMED_BYTES = 1e9  # of features formed once and kept, for the peer that does
-PEER_ROWS = (512, 2048)  # samples a chunk; the faster one counts
+PEER_CHUNKS = (256, 1024)  # samples at a time; the faster one counts
 SEED = 7919
 
 
@@ -46,7 +50,7 @@ class Case:
     target: float | None = None
     peer_target: float | None = None
     gigaflops: float = 40.0  # work of one timed product; sets the number of samples
-    repeats: int = 7
+    repeats: int = 5
 
     @property
     def n_features(self) -> int:
@@ -79,13 +83,19 @@ def run(options: Options) -> list[str]:
             )
         blas = record["blas"]
     headers = ["case", "GFLOP/s", "share of BLAS", "target", "forward", "backward"]
-    headers += ["x NumPy", "target", "x formed", "x sklearn", "error"]
+    headers += ["x NumPy", "target", "x blocks", "x formed", "x sklearn", "error"]
     options.say(format_table(headers, rows))
     options.say()
     options.say("share: 4 n D k operations a second over those of a 2000 x 2000 product, median (range) over")
-    options.say("interleaved rounds. x NumPy: times faster than NumPy that makes the features in chunks and")
-    options.say("multiplies; x formed: than NumPy with features made once and kept, D n numbers of memory;")
-    options.say("x sklearn: than PolynomialFeatures (monomials) in chunks and NumPy.")
+    options.say(
+        "interleaved rounds. x NumPy: times faster than NumPy that makes the features in chunks, by index"
+    )
+    options.say(
+        "arrays, and multiplies; x blocks: the same, features made in blocks by the rule of our kernels;"
+    )
+    options.say(
+        "x formed: features made once and kept, n D numbers of memory; x sklearn: its PolynomialFeatures."
+    )
     options.say(f"BLAS: {'; '.join(blas)}; {options.threads} threads everywhere.")
     _run_compilation(options, sorted({table["dtype"] for table in options.cases.values()}))
     return missed
@@ -93,11 +103,8 @@ def run(options: Options) -> list[str]:
 
 def _row(name: str, case: Case, record: dict[str, Any]) -> list[str]:
     if not record["accurate"]:
-        return [name, *["inaccurate"] * 9, f"{record['error']:.1e}"]
+        return [name, *["inaccurate"] * 10, f"{record['error']:.1e}"]
     share, peers = record["share"], record["times_faster"]
-
-    def optional(value: float | None, spec: str) -> str:
-        return "-" if value is None else format(value, spec)
 
     return [
         name,
@@ -108,8 +115,9 @@ def _row(name: str, case: Case, record: dict[str, Any]) -> list[str]:
         f"{record['backward_share']['median']:.2f}",
         f"{peers['numpy']:.1f}",
         _judged(peers["numpy"], case.peer_target),
-        optional(peers["numpy_formed"], ".1f"),
-        optional(peers["sklearn"], ".1f"),
+        f"{peers['numpy_blocks']:.1f}",
+        f"{peers['numpy_formed']:.1f}",
+        f"{peers['sklearn']:.1f}",
         f"{record['error']:.1e}",
     ]
 
@@ -122,9 +130,6 @@ def _judged(value: float, target: float | None) -> str:
 
 def run_case(case: dict[str, Any], seed: int) -> dict[str, Any]:
     """Check and time one case in this process; called through `run_isolated`."""
-    from matfree_hier.bench.peers import apply_in_chunks
-    from matfree_hier.operator import MomentOperator
-
     job = Case(**case)
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((job.n_samples, job.n_inputs)).astype(job.dtype)
@@ -145,7 +150,7 @@ def run_case(case: dict[str, Any], seed: int) -> dict[str, Any]:
     C = MomentOperator(X, y, degree=job.degree, dtype=job.dtype, center_trace=False)
     t = y.astype(job.dtype)
     # The sums over all samples too, two columns of them, agree with NumPy's to the rounding of the dtype.
-    chunked = apply_in_chunks(X, t, np.ascontiguousarray(V[:, :2]), job.degree, PEER_ROWS[0])
+    chunked = apply_in_chunks(X, t, np.ascontiguousarray(V[:, :2]), job.degree, PEER_CHUNKS[0])
     difference = float(np.abs((C @ V)[:, :2] - chunked).max() / np.abs(chunked).max())
     if difference > 1e3 * bound:
         return record | {"accurate": False, "error": difference, "error_bound": 1e3 * bound}
@@ -154,9 +159,6 @@ def run_case(case: dict[str, Any], seed: int) -> dict[str, Any]:
 
 def _product_error(job: Case, X: Any, y: Any, V: Any) -> float:
     """Compare on a few thousand samples with NumPy in float64, relative to the sums of absolute values."""
-    from matfree_hier.bench.peers import apply_in_chunks, error_scale
-    from matfree_hier.operator import MomentOperator
-
     rows = int(max(64, min(len(X), CHECK_BYTES / (8 * job.n_features))))
     X, y, few = X[:rows], y[:rows], V[:, :3]
     C = MomentOperator(X, y, degree=job.degree, dtype=job.dtype, center_trace=False)
@@ -168,8 +170,6 @@ def _product_error(job: Case, X: Any, y: Any, V: Any) -> float:
 
 def _shares(job: Case, C: Any, V: Any) -> dict[str, Any]:
     """Time the whole product and its halves against BLAS, round by round."""
-    from matfree_hier.operator import adjoint, project
-
     product, product_flops = blas_product(job.dtype)
     G = np.random.default_rng(SEED).standard_normal((job.n_samples, job.n_vectors)).astype(job.dtype)
     seconds = time_interleaved(
@@ -195,43 +195,32 @@ def _shares(job: Case, C: Any, V: Any) -> dict[str, Any]:
 
 def _peers(job: Case, X: Any, t: Any, V: Any, C: Any) -> dict[str, Any]:
     """Time peers on fewer samples (their time is linear in n), beside our product on all of them."""
-    from matfree_hier.bench.peers import (
-        apply_in_chunks,
-        apply_with_features,
-        hermite_features,
-        polynomial_features,
-    )
-
-    rows = min(len(X), 2 * max(PEER_ROWS))
-    X, t = X[:rows], t[:rows]
     item = np.dtype(job.dtype).itemsize
     calls: dict[str, Callable[[], object]] = {"ours": lambda: C @ V}
-    for chunk in PEER_ROWS:
-        calls[f"numpy {chunk}"] = partial(apply_in_chunks, X, t, V, job.degree, chunk)
-    formed_rows = int(min(rows, FORMED_BYTES // (item * job.n_features)))
-    if formed_rows >= 256:
-        features = hermite_features(X[:formed_rows], job.degree)
-        calls["formed"] = lambda: apply_with_features(features, t[:formed_rows], V)
-    try:
-        import sklearn  # noqa: F401 - a peer, measured where it is installed
-    except ImportError:
-        pass
-    else:
-        calls["sklearn"] = lambda: apply_in_chunks(
-            X[:1024], t[:1024], V, job.degree, 512, polynomial_features
-        )
-    seconds = {name: float(np.median(s)) for name, s in time_interleaved(calls, repeats=3, pause=0.1).items()}
-    ours = seconds["ours"] / job.n_samples
+    samples = {"ours": job.n_samples}
 
-    def times(seconds_each: float | None) -> float | None:
-        return None if seconds_each is None else seconds_each / ours
+    def in_chunks(name: str, rows: int, chunk: int, make_features: MakeFeatures) -> None:
+        samples[name] = min(rows, len(X))
+        calls[name] = partial(apply_in_chunks, X[:rows], t[:rows], V, job.degree, chunk, make_features)
 
+    for chunk in PEER_CHUNKS:
+        in_chunks(f"gather {chunk}", 2048, chunk, gathered_features)
+        in_chunks(f"blocks {chunk}", 4096, chunk, hermite_features)
+    in_chunks("sklearn", 1024, PEER_CHUNKS[0], polynomial_features)
+    formed = int(min(4096, len(X), FORMED_BYTES // (item * job.n_features)))
+    features = hermite_features(X[:formed], job.degree)
+    calls["formed"], samples["formed"] = lambda: apply_with_features(features, t[:formed], V), formed
+
+    seconds = time_interleaved(calls, repeats=3, pause=0.1)
+    each = {name: float(np.median(values)) / samples[name] for name, values in seconds.items()}
+    times = {name: value / each["ours"] for name, value in each.items()}
     return {
-        "seconds": seconds["ours"],
+        "seconds": each["ours"] * job.n_samples,
         "times_faster": {
-            "numpy": times(min(seconds[f"numpy {chunk}"] for chunk in PEER_ROWS) / rows),
-            "numpy_formed": times(seconds["formed"] / formed_rows if "formed" in seconds else None),
-            "sklearn": times(seconds["sklearn"] / min(rows, 1024) if "sklearn" in seconds else None),
+            "numpy": min(times[f"gather {chunk}"] for chunk in PEER_CHUNKS),
+            "numpy_blocks": min(times[f"blocks {chunk}"] for chunk in PEER_CHUNKS),
+            "numpy_formed": times["formed"],
+            "sklearn": times["sklearn"],
         },
         "formed_bytes": item * job.n_features * job.n_samples,
     }
@@ -250,7 +239,7 @@ def _run_compilation(options: Options, dtypes: list[str]) -> None:
             for start in ("first", "second"):
                 seconds = run_isolated(
                     "matfree_hier.bench.throughput:time_first_product",
-                    {"dtype": dtype},
+                    {"dtype": dtype, "spawned": time.time()},
                     threads=options.threads,
                     environment={"NUMBA_CACHE_DIR": cache},
                 )
@@ -265,12 +254,10 @@ def _run_compilation(options: Options, dtypes: list[str]) -> None:
     options.say(format_table(["compile", "first start, s", "target", "second start, s", "import, s"], rows))
 
 
-def time_first_product(dtype: str) -> dict[str, Any]:
-    """Time the import, and the first product beyond what the same product takes again."""
+def time_first_product(dtype: str, spawned: float) -> dict[str, Any]:
+    """Time what came since the process was spawned, and the first product beyond what it takes again."""
+    imports = time.time() - spawned
     start = time.perf_counter()
-    from matfree_hier.operator import MomentOperator
-
-    imported = time.perf_counter()
     X = np.random.default_rng(SEED).standard_normal((512, 6)).astype(dtype)
     C = MomentOperator(X, X[:, 0] * X[:, 1], degree=3, dtype=dtype)
     V = np.ones((C.shape[0], 16), dtype)
@@ -278,4 +265,4 @@ def time_first_product(dtype: str) -> dict[str, Any]:
     first = time.perf_counter()
     C @ V
     again = time.perf_counter() - first
-    return {"import_seconds": imported - start, "compile_seconds": first - imported - again}
+    return {"import_seconds": imports, "compile_seconds": first - start - again}
