@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator as op
 import time
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -16,6 +17,7 @@ from matfree_hier.operator import MomentOperator, single_threaded_blas
 from matfree_hier.products import OperatorFault, Products
 from matfree_hier.progress import SolveProgress
 from matfree_hier.result import EigenResult, History
+from matfree_hier.resume import StoredSolve, digest, fingerprint
 from matfree_hier.status import Status
 from matfree_hier.subspace import Which, with_positive_peaks
 
@@ -137,12 +139,19 @@ def top_eigenpairs(
     if method == "gram" and not isinstance(linear, MomentOperator):
         msg = f'`method` "gram" needs a MomentOperator, got {type(C).__name__}.'
         raise ValueError(msg)
-    products = Products(linear)
-    started = time.perf_counter()
     chosen = _choose(linear, options) if method == "auto" else method
-    solve = _Solve(products, options, chosen, first, progress, callback)
+    solve = _Solve(Products(linear), options, chosen, stop, first, progress, callback)
     with single_threaded_blas():
-        return solve.run(started)
+        if run_file is None:
+            return solve.run(None)
+        try:  # a probe of its own: were it counted, passes would depend on the run file
+            operator = fingerprint(linear, lambda: _probe(Products(linear), seed)[1])
+        except OperatorFault:
+            return solve.run(None)
+        configuration = solve.configuration(operator)
+        arguments = configuration | {"max_passes": max_passes, "checkpoint_seconds": checkpoint_seconds}
+        with StoredSolve(run_file, configuration, arguments, checkpoint_seconds) as stored:
+            return stored.result(options.max_passes) or solve.run(stored)
 
 
 class _Solve:
@@ -153,23 +162,31 @@ class _Solve:
         products: Products,
         options: Options,
         method: str,
+        stop: str,
         start: Array | None,
         progress: bool | None,
         callback: Callable[[EigenResult], object] | None,
     ) -> None:
-        self.products, self.options, self.method, self.start = products, options, method, start
-        self.progress, self.callback = progress, callback
+        self.products, self.options, self.method, self.stop = products, options, method, stop
+        self.start, self.progress, self.callback = start, progress, callback
         self.stopped_by_caller = False
 
-    def run(self, started: float) -> EigenResult:
+    def configuration(self, operator: dict[str, Any]) -> dict[str, Any]:
+        """Return what decides the result, by name."""
+        options = asdict(self.options)
+        del options["max_passes"]
+        return operator | options | {"method": self.method, "stop": self.stop, "start": digest(self.start)}
+
+    def run(self, stored: StoredSolve | None) -> EigenResult:
         """Solve, and turn whatever ends the run into a result."""
+        started = time.perf_counter()
         history = History()
         try:
             with Interrupts(lambda: self.products.running) as interrupts:
                 if not isinstance(self.products.operator, MomentOperator):
                     _require_symmetric(self.products, self.options.seed)
                 if self.method == "krylov":
-                    return self._krylov(interrupts)
+                    return self._krylov(interrupts, stored)
                 outcome = self._in_one_call()
         except KeyboardInterrupt:
             outcome = _nothing(self.products.size, Status.INTERRUPTED, "")
@@ -182,7 +199,7 @@ class _Solve:
             seconds=time.perf_counter() - started,
             samples_per_second=self.products.samples_per_second,
         )
-        return self._result(outcome, history)
+        return self._stored(self._result(outcome, history), stored)
 
     def _in_one_call(self) -> Outcome:
         if self.method == "dense":
@@ -196,12 +213,19 @@ class _Solve:
         }[self.method]
         return solver(self.products, self.options, self.start)
 
-    def _krylov(self, interrupts: Interrupts) -> EigenResult:
-        solver = BlockKrylov(self.products, self.options, start=self.start)
+    def _krylov(self, interrupts: Interrupts, stored: StoredSolve | None) -> EigenResult:
+        state = stored.state() if stored is not None else None
+        solver = (
+            BlockKrylov(self.products, self.options, start=self.start)
+            if state is None
+            else BlockKrylov.from_state(self.products, self.options, state)
+        )
         with SolveProgress(self.progress, self.options.max_passes) as bar:
 
             def after_pass(solver: BlockKrylov, ritz: Ritz) -> None:
                 bar.update(self.products.passes, solver.rule.ratios(ritz))
+                if stored is not None:
+                    stored.save_state(solver.state)
                 if self.callback is not None:
                     so_far = self._result(solver.so_far(ritz), solver.history)
                     self.stopped_by_caller = self.callback(so_far) is True
@@ -209,7 +233,17 @@ class _Solve:
             outcome = solver.run(
                 after_pass=after_pass, should_stop=lambda: interrupts.requested or self.stopped_by_caller
             )
-        return self._result(outcome, solver.history)
+            if stored is not None and not outcome.status.ok:
+                stored.save_state(solver.state, now=True)
+        return self._stored(self._result(outcome, solver.history), stored)
+
+    def _stored(self, result: EigenResult, stored: StoredSolve | None) -> EigenResult:
+        """Keep a result that ended by itself in the run file, and say what could not be written."""
+        if stored is None:
+            return result
+        if result.status not in (Status.INTERRUPTED, Status.OPERATOR_FAILED):
+            stored.save_result(result, self.options.max_passes)
+        return replace(result, message=" ".join(filter(None, [result.message, *stored.troubles])))
 
     def _result(self, outcome: Outcome, history: History) -> EigenResult:
         message = outcome.message
@@ -324,10 +358,14 @@ def _start(start: ArrayLike, size: int) -> Array:
     return V
 
 
+def _probe(products: Products, seed: int) -> tuple[Array, Array]:
+    xy = np.random.default_rng([seed, 2]).standard_normal((products.size, 2))
+    return xy, products(xy)
+
+
 def _require_symmetric(products: Products, seed: int) -> None:
     """Compare x^T C y with y^T C x for two random vectors."""
-    xy = np.random.default_rng([seed, 2]).standard_normal((products.size, 2))
-    W = products(xy)
+    xy, W = _probe(products, seed)
     H = xy.T @ W
     scale = float(np.linalg.norm(xy) * np.linalg.norm(W))
     if abs(H[0, 1] - H[1, 0]) > 1e3 * products.eps * scale:

@@ -16,9 +16,10 @@ Appl. 22 (2000), doi:10.1137/S0895479898334605. A. Stathopoulos, J. McCombs, PRI
 
 from __future__ import annotations
 
+import json
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -29,7 +30,7 @@ from matfree_hier.stopping import ResidualRule, RitzValues, Rule, may_be_displac
 from matfree_hier.subspace import ROUNDING, filled, orthonormal, product_noise, rayleigh_ritz, residual_floor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 
 _CONTRACTION_MARGIN = 1.3  # on the guess of what the checking product gains
 _EARLY = 0.9  # the checking product is made early if residuals are expected below this share of `tol`
+_MAX_FAILED_CHECKS = 2
+_ARRAYS = ("_V", "_W", "_H", "_block")
+_SCALARS = ("_norm", "_noise", "_n_random", "_depth", "_seconds", "_n_failed_checks", "_is_expanded")
 _EXPLORED = 6  # products after which a random block has seen what is extreme
 
 
@@ -101,11 +105,58 @@ class BlockKrylov:
         self._H = np.zeros((0, 0))
         self._norm = 0.0
         self._noise = 0.0
+        self._inner = (np.inf, -np.inf)  # range of the Ritz values not asked for
         self._n_random = 0  # random directions put in so far: the most copies of an eigenvalue that show
         self._depth = 0  # products since random directions were last called for
         self._seconds = 0.0
         self._n_failed_checks = 0
         self._block = self._first_block(start)
+        self._is_expanded = False  # whether the block has been applied to and is in the basis
+
+    # --- the state -----------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """Return all that it takes to go on: arrays (not copied) in their memory order, and scalars."""
+        return {
+            "arrays": {name: getattr(self, name) for name in _ARRAYS},
+            "scalars": {name: getattr(self, name) for name in _SCALARS},
+            "inner": list(map(float.hex, self._inner)),
+            "passes": self.products.passes,
+            "generator": json.dumps(self.rng.bit_generator.state),
+            "history": self.history.to_arrays(),
+        }
+
+    @classmethod
+    def from_state(
+        cls, products: Products, options: Options, state: Mapping[str, Any], rule: Rule | None = None
+    ) -> Self:
+        """Rebuild a solve from its `state`; it goes on to the bits it would have come to.
+
+        Parameters
+        ----------
+        products : Products
+            The same operator; its count of passes is set to that of the state.
+        options : Options
+            The same, except for `max_passes`.
+        state : mapping
+            As from `state`.
+        rule : Rule, optional
+            The same.
+        """
+        solver = cls.__new__(cls)
+        solver.products, solver.options = products, options
+        solver.rule = rule or ResidualRule(options.tol)
+        for name in _ARRAYS:
+            setattr(solver, name, state["arrays"][name])
+        for name in _SCALARS:
+            setattr(solver, name, state["scalars"][name])
+        low, high = (float.fromhex(text) for text in state["inner"])
+        solver._inner = (low, high)
+        products.passes = float(state["passes"])
+        solver.rng = np.random.default_rng()
+        solver.rng.bit_generator.state = json.loads(state["generator"])
+        solver.history = History.from_arrays(state["history"])
+        return solver
 
     # --- the loop ------------------------------------------------------------------------------------------
 
@@ -132,7 +183,8 @@ class BlockKrylov:
         try:
             while True:
                 started = time.perf_counter()
-                self._expand()
+                if not self._is_expanded:
+                    self._expand()
                 ritz = self._ritz()
                 outcome = self._finished(ritz)
                 if outcome is None:
@@ -165,12 +217,16 @@ class BlockKrylov:
         # Together, and last, so that an interruption finds the state before or after.
         self._V, self._W, self._H = V, _appended(self._W, W), H
         self._depth += 1
+        self._is_expanded = True
 
     def _ritz(self) -> Ritz:
         """Rayleigh-Ritz on the whole basis, with the residuals of the pairs that matter."""
         options = self.options
         values, S = rayleigh_ritz(self._H, options.which, options.k)
         self._norm = max(self._norm, float(np.abs(values).max()))
+        others = values[options.k :]
+        if len(others):
+            self._inner = (min(self._inner[0], others.min()), max(self._inner[1], others.max()))
         lead = S[:, : options.k + 2 * options.block_size]
         R = self._W @ lead - (self._V @ lead) * values[: lead.shape[1]]
         norms = np.linalg.norm(R, axis=0)
@@ -201,6 +257,7 @@ class BlockKrylov:
         if self._V.shape[1] + block.shape[1] > options.max_basis:
             self._restart(ritz)
         self._block = block
+        self._is_expanded = False
 
     def _restart(self, ritz: Ritz) -> None:
         """Keep the best Ritz vectors (thick restart); the next block is orthogonal to all that is dropped."""
@@ -227,21 +284,27 @@ class BlockKrylov:
         return len(ritz.values) >= ritz.k and bool((self._ratios(ritz) <= 1.0).all())
 
     def _finished(self, ritz: Ritz) -> Outcome | None:
-        """Decide whether to end, and make the checking product if so."""
+        """Decide whether to end; what the checking product then says is the result, if it is good."""
         whole = len(ritz.values) == self.products.size
-        if len(ritz.values) >= ritz.k:
-            may_stop = not self._may_miss_pairs(ritz)
-            if whole or (may_stop and self._is_done(ritz)):
-                return self._checked(ritz, final=True)
-            expected = self._ratios(ritz) * self._contraction(ritz)
-            if may_stop and expected.max() <= _EARLY and self._n_failed_checks < 2:
-                outcome = self._checked(ritz, final=False)
-                if outcome is not None:
-                    return outcome
-                self._n_failed_checks += 1
-        if self.products.passes + 2 * self.products.cost > self.options.max_passes:
-            return self._checked(ritz, final=True)
+        is_last = self.products.passes + 2 * self.products.cost > self.options.max_passes
+        is_done = self._is_done(ritz)
+        may_stop = len(ritz.values) >= ritz.k and not self._may_miss_pairs(ritz)
+        if not (whole or is_last or (may_stop and (is_done or self._is_nearly_done(ritz)))):
+            return None
+        outcome = self._checked(ritz)
+        if whole or is_last or outcome.status is not Status.MAX_PASSES:
+            return outcome
+        self._n_failed_checks += 1
+        if is_done and self._n_failed_checks > _MAX_FAILED_CHECKS:
+            message = "Residuals recomputed at the end are larger: the operator does not repeat its products."
+            return replace(outcome, message=message)
         return None
+
+    def _is_nearly_done(self, ritz: Ritz) -> bool:
+        """Whether the step that comes with the check is expected to bring residuals below what is asked."""
+        if self._n_failed_checks:
+            return False
+        return bool((self._ratios(ritz) * self._contraction(ritz) <= _EARLY).all())
 
     def _may_miss_pairs(self, ritz: Ritz) -> bool:
         """Whether eigenvectors may be missing because nothing in the basis points to them yet.
@@ -265,55 +328,43 @@ class BlockKrylov:
         With a the middle of the unwanted values, the new residual is (C - a) R/(w - a): smaller, since R
         lies where C - a is small. (C - a) V is known, so no product is needed.
         """
-        k = ritz.k
-        V, R = self._V @ ritz.S[:, :k], ritz.residual_vectors[:, :k]
-        middle, half_width = self._unwanted(ritz)
-        distances = ritz.values[:k] - middle
-        safe = np.abs(distances) > max(half_width, ROUNDING * self.products.eps * ritz.norm)
-        steps = np.where(safe, 1.0, 0.0) / np.where(safe, distances, 1.0)
-        return np.asfortranarray(np.linalg.qr(V + R * steps)[0])
+        V = self._V @ ritz.S[:, : ritz.k]
+        if not self._n_failed_checks:
+            V += ritz.residual_vectors[:, : ritz.k] * self._steps(ritz)
+        return np.asfortranarray(np.linalg.qr(V)[0])
 
-    def _unwanted(self, ritz: Ritz) -> tuple[float, float]:
-        """Return middle and half-width of the Ritz values not asked for."""
-        others = ritz.values[ritz.k :]
-        if not len(others):
-            return 0.0, np.inf
-        low, high = float(others.min()), float(others.max())
-        return (low + high) / 2, (high - low) / 2
+    def _steps(self, ritz: Ritz) -> Array:
+        """Return 1/(w - a) for the pairs asked for, and 0 where w lies among the unwanted values."""
+        low, high = self._inner
+        distances = ritz.values[: ritz.k] - (low + high) / 2
+        safe = np.abs(distances) > max((high - low) / 2, ROUNDING * self.products.eps * ritz.norm)
+        return np.divide(1.0, distances, out=np.zeros_like(distances), where=safe & np.isfinite(high - low))
 
     def _contraction(self, ritz: Ritz) -> Array:
         """Guess the factor by which `_polish` shrinks each residual, from the last block's products."""
-        middle, half_width = self._unwanted(ritz)
+        low, high = self._inner
         width = self._block.shape[1]
-        growth = np.linalg.norm(self._W[:, -width:] - middle * self._V[:, -width:]) / width**0.5
-        distances = np.abs(ritz.values[: ritz.k] - middle)
-        safe = distances > max(half_width, ROUNDING * self.products.eps * ritz.norm)
-        return np.where(safe, _CONTRACTION_MARGIN * growth / np.where(safe, distances, 1.0), 1.0).clip(
-            max=1.0
-        )
+        growth = np.linalg.norm(self._W[:, -width:] - (low + high) / 2 * self._V[:, -width:]) / width**0.5
+        steps = np.abs(self._steps(ritz))
+        return np.where(steps > 0.0, np.minimum(_CONTRACTION_MARGIN * growth * steps, 1.0), 1.0)
 
-    def _checked(self, ritz: Ritz, *, final: bool) -> Outcome | None:
-        """Recompute residuals by a product with the polished vectors; None if not final and they fail."""
+    def _checked(self, ritz: Ritz) -> Outcome:
+        """Recompute residuals by a product with the polished vectors."""
         if self.products.passes + self.products.cost > self.options.max_passes:
             return self._partial(Status.MAX_PASSES, "")
         Q = self._polish(ritz)
         W = self.products(Q)
-        k = Q.shape[1]
-        values, S = rayleigh_ritz(Q.T @ W, ritz.which, k)
+        values, S = rayleigh_ritz(Q.T @ W, ritz.which, ritz.k)
         vectors = Q @ S
+        norm = max(ritz.norm, float(np.abs(values).max()))
         residuals = np.linalg.norm(W @ S - vectors * values, axis=0)
-        residuals = residuals / ritz.norm if ritz.norm > 0.0 else residuals
+        residuals = residuals / norm if norm > 0.0 else residuals
         everything = np.concatenate([values, ritz.values[ritz.k :]])
-        checked = RitzValues(everything, residuals, ritz.norm, ritz.k, ritz.which)
-        status, message = verdict(self.rule, checked, self.floor)
-        if status is Status.MAX_PASSES and not final:
-            return None
+        checked = RitzValues(everything, residuals, norm, ritz.k, ritz.which)
+        status, message = verdict(self.rule, checked, self.floor, self.products.dtype.name)
         if status.ok and self._may_miss_pairs(ritz):
-            status, message = (
-                Status.MAX_PASSES,
-                "Better pairs may exist: the passes did not suffice to exclude them.",
-            )
-        return Outcome(values, vectors, residuals, ritz.norm, status, message)
+            status, message = Status.MAX_PASSES, "Better pairs may exist: passes did not suffice to look."
+        return Outcome(values, vectors, residuals, norm, status, message)
 
     def _partial(self, status: Status, message: str) -> Outcome:
         """Return the best pairs of the basis as it is, with residuals from the products made."""

@@ -67,7 +67,7 @@ def checked(products: Products, block: Array, options: Options, norm: float = 0.
     residuals = residuals / norm if norm > 0.0 else residuals
     floor = residual_floor(products.eps, product_noise(H, products.size), norm)
     ritz = RitzValues(values, residuals, norm, options.k, options.which)
-    status, message = verdict(ResidualRule(options.tol), ritz, floor)
+    status, message = verdict(ResidualRule(options.tol), ritz, floor, products.dtype.name)
     return Outcome(values, vectors, residuals, norm, status, message)
 
 
@@ -178,6 +178,7 @@ def solve_arpack(products: Products, options: Options, start: Array | None = Non
     size, k = products.size, options.k
     if size <= k + 1:
         return solve_dense(products, options)
+    which = "LA" if k == 1 and options.which == "BE" else options.which  # ARPACK takes neither end then
     rng = np.random.default_rng(options.seed)
     v0 = rng.standard_normal(size) if start is None else start.sum(axis=1)
     n_lanczos = min(size, max(2 * k + 1, 20))
@@ -186,7 +187,7 @@ def solve_arpack(products: Products, options: Options, start: Array | None = Non
         _, V = eigsh(
             _counted(products),
             k,
-            which=options.which,
+            which=which,
             v0=v0,
             ncv=n_lanczos,
             maxiter=n_restarts,

@@ -68,7 +68,7 @@ class ResidualRule:
         return ritz.residuals[: ritz.k] / self.tol
 
 
-def verdict(rule: Rule, ritz: RitzValues, floor: float) -> tuple[Status, str]:
+def verdict(rule: Rule, ritz: RitzValues, floor: float, dtype: str) -> tuple[Status, str]:
     """Judge recomputed residuals.
 
     Parameters
@@ -79,6 +79,8 @@ def verdict(rule: Rule, ritz: RitzValues, floor: float) -> tuple[Status, str]:
         The pairs to be returned first, with their residuals.
     floor : float
         Relative residual that precision does not allow to go below.
+    dtype : str
+        What the operator computes in.
 
     Returns
     -------
@@ -94,7 +96,7 @@ def verdict(rule: Rule, ritz: RitzValues, floor: float) -> tuple[Status, str]:
         return rule.reached, ""
     failing = ritz.residuals[: ritz.k][ratios > 1.0]
     if len(failing) and failing.max() <= _LIMIT * floor:
-        return Status.DTYPE_LIMIT, f"Residuals stopped at {failing.max():.1e} of the norm."
+        return Status.DTYPE_LIMIT, f"Residuals stopped at {failing.max():.1e} of the norm in {dtype}."
     return Status.MAX_PASSES, ""
 
 
