@@ -21,6 +21,7 @@ from matfree_hier.operator import MAX_DEGREE, adjoint, project
 from matfree_hier.packing import check_memory, check_size
 from matfree_hier.prepare import PREPARATIONS, advice, split
 from matfree_hier.sources import SampleSource, open_source
+from matfree_hier.spectral import n_candidates
 from matfree_hier.status import InputError, NotConverged, RunFileError
 from matfree_hier.store import RunFile
 
@@ -150,15 +151,16 @@ def _add_fit(commands: Any) -> None:
         "--estimator",
         choices=ESTIMATORS,
         default="spectral",
-        help="spectral (default): clipped labels, a linear part, least-squares readout; paper: that of"
-        " arXiv 2605.14567",
+        help="spectral (default): normalised labels, a linear part, ridge readout; paper: that of arXiv"
+        " 2605.14567",
     )
     parser.add_argument(
         "--prepare",
-        choices=PREPARATIONS,
-        default="none",
-        help="what is done to the inputs, which should be near standard normal: none (default), standardise"
-        " (mean 0, variance 1), whiten (uncorrelated too), gaussianise (normal scores of the ranks)",
+        choices=("auto", *PREPARATIONS),
+        default="auto",
+        help="what is done to the inputs, which should be near standard normal: none, standardise (mean 0,"
+        " variance 1), whiten (uncorrelated too), gaussianise (normal scores of the ranks); auto (default) is"
+        " what they need",
     )
     parser.add_argument(
         "--linear",
@@ -326,7 +328,7 @@ def _fit(args: argparse.Namespace) -> int:
         run_file=args.out,
         random_state=args.seed,
     )
-    sentence = advice(train, args.prepare)
+    sentence = None if args.prepare == "auto" and args.estimator != "paper" else advice(train, args.prepare)
     if sentence is not None:
         sys.stderr.write(f"matfree_hier: {sentence}\n")
     if args.dry_run:
@@ -347,7 +349,7 @@ def _forecast(model: HierarchicalSpectralRegressor, train: SampleSource) -> str:
     """Say what a fit would take, from the sizes and from timing both products on a few rows."""
     n, d, degree = train.n_samples, train.n_inputs, model.degree
     size = check_size(d, degree)
-    k = model.n_pairs(size)
+    k = n_candidates(n, size) if model.n_features == "auto" else int(model.n_features)
     item = np.dtype(model.dtype).itemsize
     blocks = size * k * (4 * item + 16)  # the basis of a few blocks, one product of it in float64
     samples = min(n * d * item, IN_MEMORY) + 16 * n

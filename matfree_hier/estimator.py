@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, RegressorMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from matfree_hier.eigen import top_eigenpairs
-from matfree_hier.kernels import squared_norms
-from matfree_hier.links import FittedLink
+from matfree_hier.fitted import FitReport, Fitted
 from matfree_hier.links import link as named_link
 from matfree_hier.moments import FoldedMoments, fit_ridge
 from matfree_hier.operator import MomentOperator, project, single_threaded_blas
 from matfree_hier.packing import check_size, multi_index
-from matfree_hier.prepare import Preparation, fit_preparation, materialised, split
-from matfree_hier.readout import FitReport, Readout, read_paper, read_squares
-from matfree_hier.recovery import outliers
-from matfree_hier.result import EigenResult
+from matfree_hier.prepare import Preparation, fit_preparation, materialised, select_inputs, split
+from matfree_hier.readout import Readout, read_paper, read_squares
 from matfree_hier.sources import SampleSource, open_source
 from matfree_hier.sources.convert import default_names
-from matfree_hier.status import NotConverged, RunFileError, Status
-from matfree_hier.store import RunFile, provenance
-from matfree_hier.theory import predict_spectrum
+from matfree_hier.spectral import Candidates, find_candidates
+from matfree_hier.status import Status
+from matfree_hier.store import RunFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,12 +31,21 @@ Array: TypeAlias = NDArray[np.float64]
 Samples: TypeAlias = SampleSource | str | os.PathLike[str] | ArrayLike
 
 ESTIMATORS = ("paper", "spectral")
-AUTO_PAIRS = 32  # eigenpairs among which "auto" counts features
 LINEAR_INPUTS = 2048  # with more, `linear="auto"` is off: the ridge costs O(d^3)
 IN_MEMORY = 2**28  # bytes of prepared samples kept in memory rather than prepared again each pass
-_BULK_ROWS = 20_000  # samples from which the bulk's edges are predicted
 _DEFAULT_SEED = 20_260_514
-_HELD_OUT = {"paper": 0.5, "spectral": 0.2}  # share of the samples kept for the readout
+
+
+class _LinearPart(NamedTuple):
+    """y = x @ coef + intercept, fitted to raw columns."""
+
+    coef: Array
+    intercept: float
+    r2: float
+
+    def residuals(self, X: NDArray[Any], y: Array) -> Array:
+        """Return what is left of labels."""
+        return np.asarray(y - self.intercept - np.asarray(X, dtype=np.float64) @ self.coef)
 
 
 class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
@@ -49,22 +55,25 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
     features h_k = <A_k, F(x)> are Hermite polynomials of one degree. The A_k are eigenvectors of
     C = (1/n) sum t_i (F_i F_i^T - I)/sqrt 2, found without forming C: each pass over the data costs
     4 n D k operations for k vectors of D = C(d+q-1, q) entries. Memory is O(D k + d^2) and the labels.
-    One part of the samples finds the features, the rest (a fifth, the paper's estimator a half) reads them
-    out. Inputs should be near standard normal: see `prepare`.
+    One part of the samples finds the features, the rest (a tenth, or up to a fifth of few; the paper's
+    estimator a half) reads them out. Inputs should be near standard normal: see
+    `prepare`.
 
     Parameters
     ----------
     degree : int, default 2
         Degree q of the features, 1..8.
     n_features : "auto" or int
-        Number of features, 1..D; "auto" counts the eigenvalues outside the bulk among the 32 largest.
+        Number of features, 1..D; "auto" looks among the 32 to 128 largest eigenvalues outside the bulk for
+        those that count on held-out samples.
     estimator : {"spectral", "paper"}
         "paper" is the estimator of the paper: labels as they are, no trace centring, no linear part, the
-        readout of its equations (2.12) to (2.14). "spectral" clips labels, centres the trace and fits the
-        readout by least squares, on h_k^2 and, where cross-validation says that it helps, on h_k; features
+        readout of its equations (2.12) to (2.14). "spectral" normalises labels, centres the trace and reads
+        out by ridge regression on h_k^2 and, where cross-validation says that it helps, on h_k; features
         that do not help get no weight.
     label_transform : "auto", str or callable
-        What becomes of the labels in the operator; "auto" is "identity" for "paper", "clip" otherwise.
+        What becomes of the labels in the operator, see `labels.fit_label_transform`; "auto" is "identity"
+        for "paper", "normalised" otherwise.
     center_trace : "auto" or bool
         Subtract tr(C)/D from the spectrum; "auto" is True but for "paper".
     residualize : {"auto", False}
@@ -74,8 +83,9 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
         in cross-validation and d <= 2048; never for "paper".
     link : "auto", str or callable
         g: "auto" fits one where it helps; a name as "identity"; or a callable.
-    prepare : {"none", "standardise", "whiten", "gaussianise"}
-        What is done to the inputs first, fitted on the data of `fit`.
+    prepare : {"auto", "none", "standardise", "whiten", "gaussianise"}
+        What is done to the inputs first, fitted on the data of `fit` (`prepare.fit_preparation`); "auto" does
+        what brings them near standard normal, where they are not, and never for "paper".
     dtype : {"float32", "float64"}
         Of the features; readout and predictions are in float64.
     tol : float
@@ -132,7 +142,7 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
         residualize: bool | str = "auto",
         linear: bool | str = "auto",
         link: Any = "auto",
-        prepare: str = "none",
+        prepare: str = "auto",
         dtype: str = "float32",
         tol: float = 1e-4,
         max_passes: int = 100,
@@ -197,24 +207,34 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
         source = self._open_for_fit(X, y)
         seeds = [int(s) for s in np.random.SeedSequence(self._seed()).generate_state(4, np.uint64)]
         with single_threaded_blas():
-            self._fit_linear(source, seeds[0])
-            self.preparation_ = fit_preparation(self.prepare, source, seeds[1])
+            linear = self._fit_linear(source, seeds[0])
+            preparation = fit_preparation(self._preparation(), source, seeds[1])
             train, held_out = (
                 materialised(
-                    part.transformed(self.preparation_, labels_fn=self._left_by_linear, dtype=self.dtype),
+                    part.transformed(preparation, labels_fn=linear.residuals, dtype=self.dtype),
                     self.dtype,
                     IN_MEMORY,
                 )
-                for part in split(source, _HELD_OUT[self.estimator], seeds[2])
+                for part in split(source, self._held_out_share(source.n_samples), seeds[2])
             )
-            features = self._find_features(train, seeds[3])
+            found = self._find(train, seeds[3])
             if self.estimator == "paper":
-                readout = read_paper(held_out, features, self.degree, self.link)
+                readout = read_paper(held_out, found.features[found.outside], self.degree, self.link)
             else:
-                readout = read_squares(held_out, features, self.degree, self.link, seeds[0])
-        self._settle(readout, source.n_samples)
+                readout = read_squares(
+                    held_out,
+                    found.features,
+                    self.degree,
+                    self.link,
+                    seeds[0],
+                    outside=found.outside,
+                    train=train,
+                )
+        self._adopt(self._settled(source, linear, preparation, found, readout))
         if self.run_file is not None:
-            self._save(source)
+            arguments = self.get_params(deep=False)
+            del arguments["progress"]
+            self._fitted.save(self.run_file, source, arguments, self.random_state)
         return self
 
     def _check_options(self) -> None:
@@ -283,7 +303,6 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
             )
             names = getattr(self, "feature_names_in_", None)
             source = open_source((X, y)) if names is None else open_source((X, y), inputs=list(names))
-        self.input_names_ = source.input_names
         n_packed = check_size(source.n_inputs, self.degree)
         if self.n_features != "auto" and self.n_features > n_packed:  # type: ignore[operator]
             msg = (
@@ -293,8 +312,15 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
             raise ValueError(msg)
         return source
 
-    def _fit_linear(self, source: SampleSource, seed: int) -> None:
-        """Set the linear part, or the mean where there is none."""
+    def _preparation(self) -> str:
+        return "none" if self.estimator == "paper" and self.prepare == "auto" else self.prepare
+
+    def _held_out_share(self, n_samples: int) -> float:
+        """Return the share of the samples that reads the features out: the paper's half, or some 1000."""
+        return 0.5 if self.estimator == "paper" else min(max(1000.0 / n_samples, 0.1), 0.2)
+
+    def _fit_linear(self, source: SampleSource, seed: int) -> _LinearPart:
+        """Fit the linear part, or the mean where there is none."""
         wanted = self.linear is True or (
             self.linear == "auto" and self.estimator != "paper" and source.n_inputs <= LINEAR_INPUTS
         )
@@ -302,29 +328,17 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
         for chunk in source.chunks():
             y = np.asarray(chunk.y)[:, np.newaxis]
             moments.add(chunk.start, np.hstack([chunk.X, y]) if wanted else y)
-        self.coef_ = np.zeros(source.n_inputs)
-        self.intercept_ = float(moments.total().mean[-1])
-        self._linear_r2 = 0.0
         if wanted:
             fit = fit_ridge(moments)
             if fit.helps or self.linear is True:
-                self.coef_, self.intercept_ = fit.coefficients, fit.intercept
-                self._linear_r2 = 1.0 - fit.error / fit.error_of_mean if fit.error_of_mean > 0.0 else 0.0
+                return _LinearPart(fit.coefficients, fit.intercept, fit.r2)
+        return _LinearPart(np.zeros(source.n_inputs), float(moments.total().mean[-1]), 0.0)
 
-    def _left_by_linear(self, X: NDArray[Any], y: Array) -> Array:
-        return np.asarray(y - self.intercept_ - np.asarray(X, dtype=np.float64) @ self.coef_)
-
-    def n_pairs(self, n_packed: int) -> int:
-        """Return how many eigenpairs a fit asks for when there are `n_packed` Hermite features."""
-        return min(AUTO_PAIRS, n_packed) if self.n_features == "auto" else int(self.n_features)
-
-    def _find_features(self, train: SampleSource, seed: int) -> Array:
-        """Return the features as rows, the largest |eigenvalue| first; sets the spectrum and the status."""
-        automatic = self.n_features == "auto"
+    def _find(self, train: SampleSource, seed: int) -> Candidates:
         paper = self.estimator == "paper"
-        transform = (
-            ("identity" if paper else "clip") if self.label_transform == "auto" else self.label_transform
-        )
+        transform = self.label_transform
+        if isinstance(transform, str) and transform == "auto":
+            transform = "identity" if paper else "normalised"
         operator = MomentOperator(
             train,
             degree=self.degree,
@@ -332,56 +346,71 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
             label_transform=transform,
             center_trace=not paper if self.center_trace == "auto" else bool(self.center_trace),
         )
-        k = self.n_pairs(operator.shape[0])
-        self.spectrum_ = top_eigenpairs(
+        return find_candidates(
             operator,
-            k,
-            which="LM",
+            None if self.n_features == "auto" else int(self.n_features),
             tol=self.tol,
-            stop="outliers" if automatic else "residual",
             max_passes=self.max_passes,
             seed=seed,
             run_file=self.run_file,
             progress=self.progress,
         )
-        self.status_ = self.spectrum_.status
-        if self.status_ is Status.INTERRUPTED:
-            raise KeyboardInterrupt
-        if self.status_ is Status.OPERATOR_FAILED:
-            raise NotConverged(f"{self.status_.value} {self.spectrum_.message}".strip(), self.spectrum_)
-        kept = _above_bulk(operator, self.spectrum_.eigenvalues) if automatic else slice(None)
-        self._eigenvalues = self.spectrum_.eigenvalues[kept]
-        return np.ascontiguousarray(self.spectrum_.eigenvectors[:, kept].T)
 
-    def _settle(self, readout: Readout, n_samples: int) -> None:
-        """Set the fitted attributes from the readout."""
-        if self.n_features == "auto" and self.estimator != "paper":
-            used = np.flatnonzero((readout.weights != 0.0) | (readout.slopes != 0.0))
-            kept = slice(0, used[-1] + 1 if len(used) else 0)
-        else:
-            kept = slice(None)
-        self.features_ = np.ascontiguousarray(readout.features[kept])
-        self.weights_, self.slopes_ = readout.weights[kept], readout.slopes[kept]
-        self._eigenvalues = self._eigenvalues[kept]
-        self.link_ = readout.link
-        self.intercept_ += readout.intercept
-        if self.status_.ok and not len(self.features_):
-            self.status_ = Status.NO_FEATURE_FOUND
-        self.report_ = FitReport(
-            self.status_,
+    def _settled(
+        self,
+        source: SampleSource,
+        linear: _LinearPart,
+        preparation: Preparation,
+        found: Candidates,
+        readout: Readout,
+    ) -> Fitted:
+        """Put the parts together; where the number of features is ours, without those of no weight."""
+        paper = self.estimator == "paper"
+        eigenvalues = found.spectrum.eigenvalues[found.outside if paper else slice(None)]
+        kept = np.ones(len(readout.features), dtype=bool)
+        if self.n_features == "auto" and not paper:
+            kept = (readout.weights != 0.0) | (readout.slopes != 0.0)
+        readout = replace(
+            readout,
+            features=np.ascontiguousarray(readout.features[kept]),
+            weights=readout.weights[kept],
+            slopes=readout.slopes[kept],
+            intercept=readout.intercept + linear.intercept,
+        )
+        status = found.spectrum.status
+        report = FitReport(
+            Status.NO_FEATURE_FOUND if status.ok and not kept.any() else status,
             self.estimator,
+            preparation.name,
             self.degree,
-            n_samples,
-            self.n_features_in_,
-            check_size(self.n_features_in_, self.degree),
-            self.spectrum_.n_passes,
-            len(self.features_),
-            self._eigenvalues,
-            self.weights_,
-            self.slopes_,
-            self._linear_r2,
+            source.n_samples,
+            source.n_inputs,
+            check_size(source.n_inputs, self.degree),
+            found.spectrum.n_passes,
+            len(readout.features),
+            eigenvalues[kept],
+            readout.weights,
+            readout.slopes,
+            linear.r2,
             readout.r2,
         )
+        named = hasattr(self, "feature_names_in_")
+        return Fitted(readout, linear.coef, preparation, source.input_names, named, found.spectrum, report)
+
+    def _adopt(self, fitted: Fitted) -> None:
+        """Set the fitted attributes."""
+        self._fitted = fitted
+        self.input_names_ = fitted.input_names
+        self.n_features_in_ = len(fitted.input_names)
+        if fitted.named:
+            self.feature_names_in_ = np.array(fitted.input_names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        readout = fitted.readout
+        self.features_, self.weights_, self.slopes_ = readout.features, readout.weights, readout.slopes
+        self.link_, self.intercept_, self.coef_ = readout.link, readout.intercept, fitted.coef
+        self.spectrum_, self.preparation_ = fitted.spectrum, fitted.preparation
+        self.report_, self.status_ = fitted.report, fitted.report.status
 
     # --- using it ------------------------------------------------------------------------------------------
 
@@ -393,7 +422,7 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
         X : array_like of shape (n, d), data frame, SampleSource or path
             Inputs; of a source or file the columns are matched by name.
         """
-        parts = [raw @ self.coef_ + self._from_features(H) for raw, H in self._latents(X)]
+        parts = [raw @ self.coef_ + self._fitted.readout(H) for raw, H in self._latents(X)]
         return np.concatenate(parts) if parts else np.empty(0)
 
     def transform(self, X: Samples) -> Array:
@@ -454,11 +483,6 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
         check_is_fitted(self)
         return np.array([f"latent{k}" for k in range(len(self.features_))], dtype=object)
 
-    def _from_features(self, H: Array) -> Array:
-        """Return intercept and the part of the features from latents, (m, K) -> (m,)."""
-        readout = Readout(self.features_, self.weights_, self.slopes_, self.intercept_, self.link_, 0.0)
-        return readout(H)
-
     def _latents(self, X: Samples) -> Iterator[tuple[Array, Array]]:
         """Yield raw inputs (m, d) and latents (m, K), float64, chunk by chunk."""
         check_is_fitted(self)
@@ -481,41 +505,6 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
 
     # --- storing -------------------------------------------------------------------------------------------
 
-    def _save(self, source: SampleSource) -> None:
-        fitted = isinstance(self.link_, FittedLink)
-        callable_link = not fitted and not isinstance(self.link, str)
-        values = {
-            "features": self.features_,
-            "weights": self.weights_,
-            "slopes": self.slopes_,
-            "eigenvalues": self._eigenvalues,
-            "coef": self.coef_,
-            "intercept": self.intercept_,
-            "input_names": list(self.input_names_),
-            "named": hasattr(self, "feature_names_in_"),
-            "link": "fitted" if fitted else "callable" if callable_link else self.link_.name,
-            "link_parameters": self.link_.parameters if isinstance(self.link_, FittedLink) else {},
-            "preparation": self.preparation_.name,
-            "preparation_arrays": dict(self.preparation_.arrays),
-            "status": self.status_.name,
-            "linear_r2": self.report_.linear_r2,
-            "feature_r2": self.report_.feature_r2,
-            "n_samples": source.n_samples,
-            "spectrum": self.spectrum_.to_arrays(),
-        }
-        arguments = {name: value for name, value in self.get_params(deep=False).items() if name != "progress"}
-        with RunFile(self.run_file) as run:
-            run.save("model", values)
-            run.save(
-                "model_provenance",
-                provenance(
-                    arguments,
-                    seed=self.random_state,
-                    shape=(source.n_samples, source.n_inputs),
-                    fingerprint=source.fingerprint(),
-                ),
-            )
-
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, link: Callable[[Array], Array] | None = None) -> Self:
         """Read a fitted estimator from the run file of its fit.
@@ -532,84 +521,11 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
         FileNotFoundError, RunFileError
             If there is no such file, or it is damaged or holds no finished fit.
         """
-        with RunFile(path, mode="r") as run:
-            if not run.has("model"):
-                msg = f"The run `{run.name}` of `{run.path}` holds no finished fit."
-                raise RunFileError(msg)
-            values, arguments = run.load("model"), run.load("model_provenance")["arguments"]
-        if values["link"] == "callable" and link is None:
-            msg = "`link` must be given again: this model was fitted with a callable, which is not stored."
-            raise ValueError(msg)
+        fitted, arguments = Fitted.load(path, link)
         known = cls().get_params(deep=False)
         model = cls(**{name: value for name, value in arguments.items() if name in known})
-        if link is not None:
-            model.link = link
-        model._restore(values)
+        model._adopt(fitted)
         return model
-
-    def _restore(self, values: dict[str, Any]) -> None:
-        self.input_names_ = tuple(values["input_names"])
-        self.n_features_in_ = len(self.input_names_)
-        if values["named"]:
-            self.feature_names_in_ = np.array(self.input_names_, dtype=object)
-        self.coef_ = values["coef"]
-        self.intercept_ = 0.0
-        self._linear_r2 = values["linear_r2"]
-        self._eigenvalues = values["eigenvalues"]
-        self.preparation_ = Preparation(values["preparation"], values["preparation_arrays"])
-        self.spectrum_ = EigenResult.from_arrays(values["spectrum"])
-        self.status_ = Status[values["status"]]
-        if values["link"] == "fitted":
-            link: Any = FittedLink.from_parameters(values["link_parameters"])
-        else:
-            link = named_link(self.link if values["link"] == "callable" else values["link"])
-        self._settle(
-            Readout(
-                values["features"],
-                values["weights"],
-                values["slopes"],
-                values["intercept"],
-                link,
-                values["feature_r2"],
-            ),
-            values["n_samples"],
-        )
-
-
-def _above_bulk(operator: MomentOperator, eigenvalues: Array) -> NDArray[np.bool_]:
-    """Say which eigenvalues stand outside the bulk that the labels and the norms of the features predict."""
-    step = -(-operator.n_samples // _BULK_ROWS)
-    size = operator.shape[0]
-    labels, norms = [], []
-    for chunk in operator.source.chunks():
-        rows = slice(-chunk.start % step, None, step)
-        y, X = np.asarray(chunk.y)[rows], np.ascontiguousarray(chunk.X[rows], dtype=np.float64)
-        labels.append(y if operator.label_transform is None else operator.label_transform(y))
-        norms.append(np.empty(len(X)))
-        squared_norms(X, operator.degree, norms[-1])
-    bulk = predict_spectrum(
-        np.concatenate(labels), operator.n_samples, size, norms=np.concatenate(norms) / size
-    )
-    shift = 0.0 if operator.center_trace else operator.trace() / size
-    return outliers(eigenvalues - shift, bulk.edge_left, bulk.edge_right, size)
-
-
-def select_inputs(source: SampleSource, names: tuple[str, ...]) -> SampleSource:
-    """Return the source with these input columns in this order.
-
-    Raises
-    ------
-    ValueError
-        If one is missing.
-    """
-    if source.input_names == names:
-        return source
-    missing = [name for name in names if name not in source.input_names]
-    if missing:
-        msg = f"{source.name} must have the input columns of the fit, and lacks `{missing[0]}`."
-        raise ValueError(msg)
-    columns = [source.input_names.index(name) for name in names]
-    return source.transformed(lambda X: X[:, columns], input_names=names)
 
 
 def _is_int(value: object) -> bool:

@@ -1,4 +1,4 @@
-"""Means, scatter matrices and cross-validated least squares from sums over rows, read once.
+"""Means, scatter matrices and cross-validated ridge regression from sums over rows, read once.
 
 Rows belong to folds; one pass adds up each fold's moments, and every ridge strength or choice of columns is
 then judged by cross-validation without another look at the rows. Memory does not depend on their number.
@@ -6,7 +6,7 @@ then judged by cross-validation without another look at the rows. Memory does no
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self, TypeAlias
 
 import numpy as np
@@ -19,7 +19,7 @@ Array: TypeAlias = NDArray[np.float64]
 
 BLOCK = 1024  # rows whose order is drawn together
 N_FOLDS = 10
-_EVIDENCE = 2.0  # standard errors by which columns must beat the first choice
+_EVIDENCE = 2.5  # standard errors by which columns must beat the first choice: ten folds have fat tails
 STRENGTHS = np.concatenate([[1e-10], np.logspace(-6, 3, 28)])  # of ridges, on columns of unit variance
 
 
@@ -136,7 +136,7 @@ class FoldedMoments:
         return total
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LinearFit:
     """y = x @ coefficients + intercept, and what cross-validation said of it.
 
@@ -144,20 +144,28 @@ class LinearFit:
     ----------
     coefficients : ndarray of float64, shape (p - 1,)
     intercept : float
-    error, error_of_mean : float
-        Cross-validated mean squared error of the fit and of the mean alone.
-    helps : bool
-        Whether the fit beats the mean by more than the standard error of the difference over folds.
+    errors, errors_of_mean : ndarray of float64, shape (folds,)
+        Mean squared errors of the fit and of the mean alone on each fold, fitted to the others.
     strength : float
         The ridge strength chosen, relative to columns of unit variance.
     """
 
     coefficients: Array
     intercept: float
-    error: float
-    error_of_mean: float
-    helps: bool
+    errors: Array
+    errors_of_mean: Array
     strength: float
+
+    @property
+    def helps(self) -> bool:
+        """Whether the fit beats the mean by more than the standard error of the difference over folds."""
+        return is_better(self.errors, self.errors_of_mean)
+
+    @property
+    def r2(self) -> float:
+        """1 - error / error of the mean, 0 where the labels do not vary."""
+        baseline = float(self.errors_of_mean.mean())
+        return 1.0 - float(self.errors.mean()) / baseline if baseline > 0.0 else 0.0
 
 
 def fit_ridge(moments: FoldedMoments) -> LinearFit:
@@ -166,34 +174,18 @@ def fit_ridge(moments: FoldedMoments) -> LinearFit:
     Columns are scaled to unit variance for the penalty, and columns that do not vary get 0. Cost O(p^3) a
     fold, whatever the number of rows.
     """
-    errors = np.array(
-        [
-            [held_out.squared_error(*fit) for fit in _ridge_path(moments.total(without=i))]
-            for i, held_out in enumerate(moments.folds)
-        ]
-    )
-    baseline = _errors_of_mean(moments)
-    best = int(np.argmin(errors.mean(axis=0)))
-    coefficients, intercept = _ridge_path(moments.total())[best]
-    return LinearFit(
-        coefficients,
-        intercept,
-        float(errors[:, best].mean()),
-        float(baseline.mean()),
-        is_better(errors[:, best], baseline),
-        float(STRENGTHS[best]),
-    )
+    return choose_columns(moments, [np.arange(len(moments.folds[0].mean) - 1)])[1]
 
 
 def choose_columns(moments: FoldedMoments, choices: Sequence[NDArray[np.int64]]) -> tuple[int, LinearFit]:
-    """Least squares of the last column on the best of several sets of the others, by cross-validation.
+    """Ridge regression of the last column on the best of several sets of the others, by cross-validation.
 
     Parameters
     ----------
     moments : FoldedMoments
         Of all columns any choice uses.
     choices : sequence of ndarray of int
-        Sets of columns; the first is kept unless another beats it by more than two standard errors of the
+        Sets of columns; the first is kept unless another beats it by more than 2.5 standard errors of the
         difference over folds; of those not worse than the best by more than one, the smallest is chosen.
         The empty set is the mean alone.
 
@@ -203,40 +195,65 @@ def choose_columns(moments: FoldedMoments, choices: Sequence[NDArray[np.int64]])
         The choice, and its fit with coefficients for all columns, 0 outside the choice.
     """
     trains = [moments.total(without=i) for i in range(len(moments.folds))]
+    judged = [_cross_validate(trains, moments.folds, columns) for columns in choices]
+    best = min(range(len(choices)), key=lambda c: float(judged[c][1].mean()))
+    if is_better(judged[best][1], judged[0][1], by=_EVIDENCE):
+        # The fewest columns that are not worse than the best by more than a standard error.
+        few = sorted(range(len(choices)), key=lambda c: len(choices[c]))
+        best = next(c for c in few if c == best or not is_better(judged[best][1], judged[c][1]))
+    else:
+        best = 0
+    strength, errors = judged[best]
+    coefficients, intercept = _ridge_path(moments.total(), choices[best])[strength]
+    baseline = _cross_validate(trains, moments.folds, np.arange(0))[1]
+    return best, LinearFit(coefficients, intercept, errors, baseline, float(STRENGTHS[strength]))
+
+
+def refit(moments: FoldedMoments, more: Moments, columns: NDArray[np.int64], fit: LinearFit) -> LinearFit:
+    """Return the fit with coefficients from more rows if those predict the folds better.
+
+    Parameters
+    ----------
+    moments : FoldedMoments
+        Those of `fit`, from `choose_columns`.
+    more : Moments
+        Of other rows, which may flatter the columns: the columns may be fitted to them. Coefficients from
+        them are judged on the folds, and if better taken from both together.
+    columns : ndarray of int
+        The choice.
+    fit : LinearFit
+        To be replaced if its cross-validated error is larger by more than a standard error.
+    """
+    errors = np.array(
+        [[fold.squared_error(*f) for fold in moments.folds] for f in _ridge_path(more, columns)]
+    )
+    best = int(np.argmin(errors.mean(axis=1)))
+    if not is_better(errors[best], fit.errors):
+        return fit
+    total = moments.total()
+    total.merge(more)
+    coefficients, intercept = _ridge_path(total, columns)[best]
+    return replace(
+        fit,
+        coefficients=coefficients,
+        intercept=intercept,
+        errors=errors[best],
+        strength=float(STRENGTHS[best]),
+    )
+
+
+def _cross_validate(
+    trains: Sequence[Moments], folds: Sequence[Moments], columns: NDArray[np.int64]
+) -> tuple[int, Array]:
+    """Return the number of the best of `STRENGTHS` and its error on each fold."""
     errors = np.array(
         [
-            [held_out.squared_error(*_on_columns(train, c)) for c in choices]
-            for train, held_out in zip(trains, moments.folds, strict=True)
+            [fold.squared_error(*fit) for fit in _ridge_path(train, columns)]
+            for train, fold in zip(trains, folds, strict=True)
         ]
     )
     best = int(np.argmin(errors.mean(axis=0)))
-    if is_better(errors[:, best], errors[:, 0], by=_EVIDENCE):
-        # The fewest columns that are not worse than the best by more than a standard error.
-        few = sorted(range(len(choices)), key=lambda c: len(choices[c]))
-        best = next(c for c in few if c == best or not is_better(errors[:, best], errors[:, c]))
-    else:
-        best = 0
-    baseline = _errors_of_mean(moments)
-    coefficients, intercept = _on_columns(moments.total(), choices[best])
-    fit = LinearFit(
-        coefficients,
-        intercept,
-        float(errors[:, best].mean()),
-        float(baseline.mean()),
-        is_better(errors[:, best], baseline),
-        0.0,
-    )
-    return best, fit
-
-
-def _errors_of_mean(moments: FoldedMoments) -> Array:
-    none = np.zeros(len(moments.folds[0].mean) - 1)
-    return np.array(
-        [
-            held_out.squared_error(none, float(moments.total(without=i).mean[-1]))
-            for i, held_out in enumerate(moments.folds)
-        ]
-    )
+    return best, errors[:, best]
 
 
 def is_better(errors: Array, baseline: Array, *, by: float = 1.0) -> bool:
@@ -268,31 +285,17 @@ def column_scales(moments: Moments) -> tuple[Array, NDArray[np.bool_]]:
     return np.sqrt(np.where(varies, variance, 1.0)), varies
 
 
-def _ridge_path(moments: Moments) -> list[tuple[Array, float]]:
-    """Coefficients and intercept for each of `STRENGTHS`."""
-    covariance = moments.covariance()
-    scale, varies = (part[:-1] for part in column_scales(moments))
-    varying = np.flatnonzero(varies)
-    scale = scale[varying]
-    correlation = covariance[np.ix_(varying, varying)] / np.outer(scale, scale)
-    values, vectors = np.linalg.eigh(correlation)
-    projected = vectors.T @ (covariance[varying, -1] / scale)
-    path = []
-    for strength in STRENGTHS:
-        coefficients = np.zeros(len(varies))
-        coefficients[varying] = vectors @ (projected / (np.maximum(values, 0.0) + strength)) / scale
-        path.append((coefficients, float(moments.mean[-1] - moments.mean[:-1] @ coefficients)))
-    return path
-
-
-def _on_columns(moments: Moments, columns: NDArray[np.int64]) -> tuple[Array, float]:
-    """Least squares on some columns; directions without variance get no weight."""
-    coefficients = np.zeros(len(moments.mean) - 1)
+def _ridge_path(moments: Moments, columns: NDArray[np.int64]) -> list[tuple[Array, float]]:
+    """Coefficients, 0 outside the columns given, and intercept for each of `STRENGTHS`."""
     scale, varies = column_scales(moments)
     columns = columns[varies[columns]]
-    if len(columns):
-        covariance, scale = moments.covariance(), scale[columns]
-        correlation = covariance[np.ix_(columns, columns)] / np.outer(scale, scale)
-        target = covariance[columns, -1] / scale
-        coefficients[columns] = np.linalg.pinv(correlation, rcond=1e-10, hermitian=True) @ target / scale
-    return coefficients, float(moments.mean[-1] - moments.mean[:-1] @ coefficients)
+    scale = scale[columns]
+    covariance = moments.covariance()
+    values, vectors = np.linalg.eigh(covariance[np.ix_(columns, columns)] / np.outer(scale, scale))
+    projected = vectors.T @ (covariance[columns, -1] / scale)
+    path = []
+    for strength in STRENGTHS:
+        coefficients = np.zeros(len(moments.mean) - 1)
+        coefficients[columns] = vectors @ (projected / (np.maximum(values, 0.0) + strength)) / scale
+        path.append((coefficients, float(moments.mean[-1] - moments.mean[:-1] @ coefficients)))
+    return path

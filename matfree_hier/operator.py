@@ -181,7 +181,7 @@ class MomentOperator(_SymmetricOperator):
         """Take the mean, the scale and the trace from one cheap pass: O(d + q) a sample, no features."""
         total = second = largest = 0.0
         for chunk in self.source.chunks(rows=_rows(self.n_inputs)):
-            t = self._labels(chunk)
+            t = self.weigh(chunk)
             norms = np.empty(len(t))
             X = np.ascontiguousarray(chunk.X, dtype=np.float64)
             kernels.squared_norms(X, self.degree, norms)
@@ -202,7 +202,7 @@ class MomentOperator(_SymmetricOperator):
 
     def labels(self) -> NDArray[np.float64]:
         """Return the labels as the operator weighs samples by them, transformed: shape (n,)."""
-        return np.concatenate([self._labels(chunk) for chunk in self.source.chunks()])
+        return np.concatenate([self.weigh(chunk) for chunk in self.source.chunks()])
 
     @property
     def n_applied(self) -> float:
@@ -283,12 +283,12 @@ class MomentOperator(_SymmetricOperator):
         """Yield chunks with their transformed labels, scaled into (-1, 1) by a power of two, in `dtype`."""
         for chunk in self.source.chunks(rows=_rows(self.n_inputs), labels=self._weights is None):
             if self._weights is None:
-                yield chunk, np.ldexp(self._labels(chunk), -self._exponent).astype(self.dtype)
+                yield chunk, np.ldexp(self.weigh(chunk), -self._exponent).astype(self.dtype)
             else:
                 yield chunk, self._weights[chunk.start : chunk.start + len(chunk.X)]
 
-    def _labels(self, chunk: Chunk) -> NDArray[np.float64]:
-        """Return the transformed labels of a chunk, checked."""
+    def weigh(self, chunk: Chunk) -> NDArray[np.float64]:
+        """Return the labels of a chunk of the samples, as the operator weighs them: shape (m,)."""
         y = np.asarray(chunk.y, dtype=np.float64)
         if self.label_transform is None:
             return y

@@ -108,6 +108,24 @@ def split(source: SampleSource, fraction: float, seed: int) -> tuple[SampleSourc
     return RowPart(source, fraction, seed, inside=False), RowPart(source, fraction, seed, inside=True)
 
 
+def select_inputs(source: SampleSource, names: tuple[str, ...]) -> SampleSource:
+    """Return the source with these input columns in this order.
+
+    Raises
+    ------
+    ValueError
+        If one is missing.
+    """
+    if source.input_names == names:
+        return source
+    missing = [name for name in names if name not in source.input_names]
+    if missing:
+        msg = f"{source.name} must have the input columns of the fit, and lacks `{missing[0]}`."
+        raise ValueError(msg)
+    columns = [source.input_names.index(name) for name in names]
+    return source.transformed(lambda X: X[:, columns], input_names=names)
+
+
 @dataclass(frozen=True, eq=False)
 class Preparation:
     """A fitted map of the inputs, (m, d) -> (m, d), one row at a time.
@@ -153,15 +171,16 @@ def fit_preparation(name: str, source: SampleSource, seed: int) -> Preparation:
     `StandardScaler`); "whiten" gives uncorrelated columns of variance 1 (scikit-learn's `PCA` with
     ``whiten=True``, turned back so that each result is as close as can be to its own column and keeps its
     name); "gaussianise" maps each column through its ranks to normal scores (scikit-learn's
-    `QuantileTransformer`, ties at their middle rank) and standardises. The quantiles come from at most
-    100,000 rows. Columns that do not vary become 0.
+    `QuantileTransformer`, ties at their middle rank) and standardises; "auto" does what `advice` would
+    advise of raw inputs, "none" where they are near standard normal. The quantiles come from at most 100,000
+    rows. Columns that do not vary become 0.
 
     Parameters
     ----------
     name : str
-        One of `PREPARATIONS`.
+        One of `PREPARATIONS` or "auto".
     source : SampleSource
-        The samples; one or two passes.
+        The samples; one or two passes, two more for "auto".
     seed : int
         Of the rows that decide the quantiles.
 
@@ -170,8 +189,10 @@ def fit_preparation(name: str, source: SampleSource, seed: int) -> Preparation:
     ValueError
         If the name is unknown.
     """
+    if name == "auto":
+        name = next((option for option, _ in _departures(source)), "none")
     if name not in PREPARATIONS:
-        msg = f"`prepare` must be one of {', '.join(PREPARATIONS)}, got {name!r}."
+        msg = f"`prepare` must be one of auto, {', '.join(PREPARATIONS)}, got {name!r}."
         raise ValueError(msg)
     if name == "none":
         return Preparation(name, {})

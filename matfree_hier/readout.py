@@ -12,9 +12,17 @@ from scipy.optimize import least_squares
 
 from matfree_hier.links import AnyLink, fit_link
 from matfree_hier.links import link as named_link
-from matfree_hier.moments import N_FOLDS, FoldedMoments, choose_columns, is_better, shuffled_ranks
+from matfree_hier.moments import (
+    N_FOLDS,
+    FoldedMoments,
+    Moments,
+    choose_columns,
+    is_better,
+    refit,
+    shuffled_ranks,
+)
 from matfree_hier.operator import project
-from matfree_hier.status import Status
+from matfree_hier.recovery import t_statistics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,8 +32,8 @@ if TYPE_CHECKING:
 Array: TypeAlias = NDArray[np.float64]
 
 LINK_ROWS = 200_000  # samples that decide a fitted link: it has some 12 degrees of freedom
-_LINK_ENTRIES = 10_000_000  # of the design matrix of a given link: 80 MB
-_CHOICES = 33  # numbers of features compared at most
+SIGNIFICANT = 3.0  # standard errors from which a feature counts
+_ENTRIES = 10_000_000  # of a matrix of samples that is held at once: 80 MB
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,62 +65,6 @@ class Readout:
     def __call__(self, H: Array) -> Array:
         """Predict from latents, (m, K) -> (m,)."""
         return self.intercept + self.link(self.combine(H))
-
-
-@dataclass(frozen=True, eq=False)
-class FitReport:
-    """What a fit did; prints as a table.
-
-    Attributes
-    ----------
-    status : Status
-        How it ended.
-    estimator : str
-    degree, n_samples, n_inputs, n_packed : int
-        q, n, d and D.
-    n_passes : float
-        Passes over the samples of the features.
-    n_features : int
-        Features kept.
-    eigenvalues : ndarray of float64, shape (K,)
-        Of the operator, one a feature; for "paper" those of the span, since its features are turned.
-    weights, slopes : ndarray of float64, shape (K,)
-        As in the estimator.
-    linear_r2, feature_r2 : float
-        Cross-validated R^2 of the linear part, and of the features on what it leaves.
-    """
-
-    status: Status
-    estimator: str
-    degree: int
-    n_samples: int
-    n_inputs: int
-    n_packed: int
-    n_passes: float
-    n_features: int
-    eigenvalues: Array
-    weights: Array
-    slopes: Array
-    linear_r2: float
-    feature_r2: float
-
-    def summary(self) -> str:
-        """Return the lines above the table."""
-        return (
-            f"{self.n_features} features by the {self.estimator} estimator in {self.n_passes:.3g} passes."
-            f"\n{self.status.value}"
-            f"\ndegree {self.degree}, {self.n_inputs} inputs, D = {self.n_packed}, n = {self.n_samples}"
-            f"\ncross-validated R^2: {self.linear_r2:.4f} of the linear part, {self.feature_r2:.4f} of the"
-            " features on what it leaves"
-        )
-
-    def __str__(self) -> str:
-        lines = [self.summary()]
-        if self.n_features:
-            lines.append(f"{'feature':>7} {'eigenvalue':>11} {'weight':>11} {'slope':>11}")
-            rows = zip(self.eigenvalues, self.weights, self.slopes, strict=True)
-            lines += [f"{k:>7} {w:>11.4g} {a:>11.4g} {b:>11.4g}" for k, (w, a, b) in enumerate(rows)]
-        return "\n".join(lines)
 
 
 def squares(H: Array) -> Array:
@@ -169,13 +121,25 @@ def read_paper(source: SampleSource, features: Array, degree: int, link: Any) ->
     return replace(fit, r2=_r2(fit.intercept + fit.link(h2), y))
 
 
-def read_squares(source: SampleSource, features: Array, degree: int, link: Any, seed: int) -> Readout:
-    """Least squares of the labels on h_k^2, and on h_k where that helps, the number of features chosen.
+def read_squares(
+    source: SampleSource,
+    features: Array,
+    degree: int,
+    link: Any,
+    seed: int,
+    *,
+    outside: NDArray[np.bool_] | None = None,
+    train: SampleSource | None = None,
+) -> Readout:
+    """Ridge regression of the labels on h_k^2 and h_k, of the features that matter.
 
-    Cross-validation compares the first 0, 1, ..., K features, with and without the terms in h_k (which the
-    model does not have, and real data do); none is kept unless some beat the mean by more than two standard
-    errors. Weights of features left out are 0. Then the link: "auto" keeps the identity unless a fitted one
-    has the smaller cross-validated error.
+    A feature is significant where its part of the target is more than three standard errors from 0 in the
+    joint fit to samples that the features have not seen (`recovery.significance`). Cross-validation chooses
+    between no feature, the significant ones outside the bulk, all of those, and all features, without and
+    with terms in h_k (which the model does not have, and real data do), each with its own ridge: none unless
+    the best beats the mean by more than 2.5 standard errors, and the fewest columns within one of the best.
+    Weights of features left out are 0. Then the link: "auto" keeps the identity unless a fitted one has the
+    smaller cross-validated error.
 
     Parameters
     ----------
@@ -189,25 +153,49 @@ def read_squares(source: SampleSource, features: Array, degree: int, link: Any, 
         "auto", the name of a link or a callable.
     seed : int
         Of the folds.
+    outside : ndarray of bool, shape (K,), optional
+        Which features stand outside the bulk; all by default.
+    train : SampleSource, optional
+        The samples that the features come from: they decide the coefficients too where these then predict
+        `source` better, which is where n/D is large.
     """
     k = len(features)
     moments = FoldedMoments(2 * k + 1, source.n_samples, seed)
+    step = max(1, -(-source.n_samples * 2 * k // _ENTRIES))
+    kept = []
     for start, H, y in latent_chunks(source, features, degree):
-        moments.add(start, np.column_stack([squares(H), H, y]))
-    counts = np.unique(np.round(np.geomspace(1, k, _CHOICES)).astype(int)) if k else np.empty(0, int)
-    choices = [np.arange(0)]
-    choices += [np.arange(count) for count in counts]
-    choices += [np.concatenate([np.arange(count), k + np.arange(count)]) for count in counts]
-    choice, linear = choose_columns(moments, choices)
-    weights, slopes = linear.coefficients[:k], linear.coefficients[k:]
-    r2 = 1.0 - linear.error / linear.error_of_mean if linear.error_of_mean > 0.0 else 0.0
-    fit = Readout(features, weights, slopes, linear.intercept, named_link("identity"), r2)
+        rows = np.column_stack([squares(H), H, y])
+        moments.add(start, rows)
+        kept.append(rows[-start % step :: step])
+    choices = _choices(np.concatenate(kept), np.ones(k, dtype=bool) if outside is None else outside)
+    choice, ridge = choose_columns(moments, choices)
+    if choice and train is not None:
+        more = Moments.zero(2 * k + 1)
+        for _, H, y in latent_chunks(train, features, degree):
+            more.add(np.column_stack([squares(H), H, y]))
+        ridge = refit(moments, more, choices[choice], ridge)
+    weights, slopes = ridge.coefficients[:k], ridge.coefficients[k:]
+    fit = Readout(features, weights, slopes, ridge.intercept, named_link("identity"), ridge.r2)
     if choice == 0 or link == "identity":
         return fit
     if link == "auto":
         fitted = _with_fitted_link(fit, *_combined(fit, source, degree), seed)
         return fit if fitted is None else fitted
     return _with_given_link(fit, source, degree, link, choices[choice])
+
+
+def _choices(rows: Array, outside: NDArray[np.bool_]) -> list[NDArray[np.int64]]:
+    """Return sets of columns of [squares, latents], none first, from rows [squares, latents, y]."""
+    k = len(outside)
+    choices = [np.arange(0)]
+    first = np.flatnonzero(outside)
+    if len(rows) > 2 * len(first) + 1:
+        y = rows[:, -1]
+        by_square = t_statistics(rows[:, first], y) > SIGNIFICANT
+        both = t_statistics(rows[:, np.append(first, k + first)], y) > SIGNIFICANT
+        by_either = first[both.reshape(2, -1).any(axis=0)]
+        choices += [first[by_square], np.append(by_either, k + by_either)]
+    return [*choices, first, np.append(first, k + first), np.arange(k), np.arange(2 * k)]
 
 
 def _combined(fit: Readout, source: SampleSource, degree: int) -> tuple[Array, Array]:
@@ -247,7 +235,7 @@ def _with_given_link(
     """Fit y = intercept + link(sum of the chosen columns) by least squares, from the fit without a link."""
     g = named_link(link)
     k = len(fit.features)
-    step = -(-source.n_samples * len(columns) // _LINK_ENTRIES)
+    step = -(-source.n_samples * len(columns) // _ENTRIES)
     parts = [
         (np.hstack([squares(H), H])[:, columns], y)
         for _, H, y in latent_chunks(source, fit.features, degree, step=step)

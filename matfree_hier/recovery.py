@@ -145,7 +145,15 @@ def significance(latents: ArrayLike, y: ArrayLike) -> Array:
     if not (np.isfinite(h).all() and np.isfinite(y).all()):
         msg = "`latents` and `y` must be finite."
         raise ValueError(msg)
-    Q = h**2
+    return t_statistics(h**2, y)
+
+
+def t_statistics(columns: Array, y: Array) -> Array:
+    """Return |coefficient|/standard error (HC1) in the least squares of y on all columns, (n, p) -> (p,).
+
+    The columns are written to. Constant and repeated ones do no harm; n must be above p + 1.
+    """
+    Q, (n, k) = columns, columns.shape
     Q -= Q.mean(axis=0)
     spread = np.sqrt(np.mean(Q**2, axis=0))
     Q /= np.where(spread > 0.0, spread, 1.0)

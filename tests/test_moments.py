@@ -11,6 +11,7 @@ from matfree_hier.moments import (
     Moments,
     choose_columns,
     fit_ridge,
+    refit,
     shuffled_ranks,
 )
 
@@ -90,7 +91,7 @@ def test_ridge_is_scikit_learns_at_the_strength_chosen():
         centre, scale = A.mean(axis=0), A.std(axis=0)
         model = Ridge(fit.strength * len(A)).fit((A - centre) / scale, y[fold != i])
         errors.append(np.mean((y[fold == i] - model.predict((B - centre) / scale)) ** 2))
-    assert fit.error == pytest.approx(np.mean(errors), rel=1e-8)
+    np.testing.assert_allclose(fit.errors, errors, rtol=1e-8)
 
 
 def test_ridge_does_not_claim_to_help_on_noise():
@@ -117,7 +118,8 @@ def test_least_squares_keeps_the_columns_that_help():
     assert choice >= 2
     np.testing.assert_allclose(fit.coefficients[:2], [2, -1], atol=0.03)
     assert fit.intercept == pytest.approx(7, abs=0.03)
-    assert fit.error == pytest.approx(0.25, rel=0.1)
+    assert fit.errors.mean() == pytest.approx(0.25, rel=0.1)
+    assert fit.r2 == pytest.approx(1 - 0.25 / 5.25, abs=0.02)
 
 
 def test_least_squares_keeps_nothing_on_noise():
@@ -135,3 +137,22 @@ def test_one_row_is_no_evidence():
     fit = fit_ridge(folded(np.array([[1.0, 2.0]])))
     assert not fit.helps
     assert fit.intercept == 2.0
+    assert fit.r2 == 0.0
+
+
+def test_more_rows_decide_the_coefficients_where_these_predict_better():
+    rng = np.random.default_rng(19)
+    Z = rng.standard_normal((2400, 40))
+    y = Z @ rng.standard_normal(40) + 8.0 * rng.standard_normal(2400)
+    rows = np.column_stack([Z, y])
+    few, columns = folded(rows[:200]), np.arange(40)
+    fit = choose_columns(few, [columns])[1]
+    more = Moments.zero(41)
+    more.add(rows[200:])
+    better = refit(few, more, columns, fit)
+    twin = Ridge(better.strength * 2400).fit((Z - Z.mean(axis=0)) / Z.std(axis=0), y)
+    np.testing.assert_allclose(better.coefficients, twin.coef_ / Z.std(axis=0), rtol=1e-8)
+    assert better.errors.mean() < 0.9 * fit.errors.mean()
+    flattered = Moments.zero(41)  # rows in which the columns seem to tell what they do not
+    flattered.add(np.column_stack([Z[200:], 5.0 * Z[200:].sum(axis=1)]))
+    assert refit(few, flattered, columns, fit) is fit

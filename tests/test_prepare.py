@@ -162,7 +162,7 @@ def test_a_row_is_prepared_alike_alone_and_in_a_chunk(name):
 
 def test_unknown_preparations_are_refused():
     with pytest.raises(
-        ValueError, match="`prepare` must be one of none, standardise, whiten, gaussianise, got 'pca'"
+        ValueError, match="`prepare` must be one of auto, none, standardise, whiten, gaussianise, got 'pca'"
     ):
         fit_preparation("pca", open_source(table()), 3)
 
@@ -210,3 +210,15 @@ def test_small_samples_are_kept_in_memory_and_large_ones_are_not():
     np.testing.assert_array_equal(kept.labels(), part.labels())
     np.testing.assert_array_equal(kept.inputs(), part.inputs().astype(np.float32))
     assert materialised(part, np.float32, 70 * 3 * 4 - 1) is part
+
+
+def test_auto_does_what_raw_inputs_need():
+    X = np.random.default_rng(43).standard_normal((5000, 4))
+    mixed = X @ np.array([[1.0, 0.9, 0, 0], [0, 0.44, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
+    for inputs, expected in (
+        (X, "none"),
+        (3.0 * X + 1.0, "standardise"),
+        (mixed, "whiten"),
+        (np.exp(X), "gaussianise"),
+    ):
+        assert fit_preparation("auto", open_source(inputs), 3).name == expected

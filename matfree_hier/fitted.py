@@ -1,0 +1,203 @@
+"""What a fit leaves: all that predictions need, its report, and how both are kept in a run file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matfree_hier.links import NAMES, AnyLink, FittedLink
+from matfree_hier.links import link as named_link
+from matfree_hier.prepare import Preparation
+from matfree_hier.readout import Readout
+from matfree_hier.result import EigenResult
+from matfree_hier.status import RunFileError, Status
+from matfree_hier.store import RunFile, provenance
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+    from matfree_hier.sources import SampleSource
+
+Array: TypeAlias = NDArray[np.float64]
+
+_DONE = {
+    "none": "as they are",
+    "standardise": "standardised",
+    "whiten": "whitened",
+    "gaussianise": "gaussianised",
+}
+_GROUP, _PROVENANCE = "model", "model_provenance"
+
+
+@dataclass(frozen=True, eq=False)
+class FitReport:
+    """What a fit did; prints as a table.
+
+    Attributes
+    ----------
+    status : Status
+        How it ended.
+    estimator : str
+    preparation : str
+        What was done to the inputs.
+    degree, n_samples, n_inputs, n_packed : int
+        q, n, d and D.
+    n_passes : float
+        Passes over the samples of the features.
+    n_features : int
+        Features kept.
+    eigenvalues : ndarray of float64, shape (K,)
+        Of the operator, one a feature; for "paper" those of the span, since its features are turned.
+    weights, slopes : ndarray of float64, shape (K,)
+        As in the estimator.
+    linear_r2, feature_r2 : float
+        Cross-validated R^2 of the linear part, and of the features on what it leaves.
+    """
+
+    status: Status
+    estimator: str
+    preparation: str
+    degree: int
+    n_samples: int
+    n_inputs: int
+    n_packed: int
+    n_passes: float
+    n_features: int
+    eigenvalues: Array
+    weights: Array
+    slopes: Array
+    linear_r2: float
+    feature_r2: float
+
+    def summary(self) -> str:
+        """Return the lines above the table."""
+        return (
+            f"{self.n_features} features by the {self.estimator} estimator in {self.n_passes:.3g} passes."
+            f"\n{self.status.value}"
+            f"\ndegree {self.degree}, {self.n_inputs} inputs {_DONE[self.preparation]}, D = {self.n_packed}"
+            f", n = {self.n_samples}"
+            f"\ncross-validated R^2: {self.linear_r2:.4f} of the linear part, {self.feature_r2:.4f} of the"
+            " features on what it leaves"
+        )
+
+    def __str__(self) -> str:
+        lines = [self.summary()]
+        if self.n_features:
+            lines.append(f"{'feature':>7} {'eigenvalue':>11} {'weight':>11} {'slope':>11}")
+            rows = zip(self.eigenvalues, self.weights, self.slopes, strict=True)
+            lines += [f"{k:>7} {w:>11.4g} {a:>11.4g} {b:>11.4g}" for k, (w, a, b) in enumerate(rows)]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """All that a fitted estimator knows.
+
+    Attributes
+    ----------
+    readout : Readout
+        On prepared inputs; its intercept is that of the whole model.
+    coef : ndarray of float64, shape (d,)
+        The linear part, on raw columns.
+    preparation : Preparation
+    input_names : tuple of str
+    named : bool
+        Whether the data brought those names.
+    spectrum : EigenResult
+    report : FitReport
+    """
+
+    readout: Readout
+    coef: Array
+    preparation: Preparation
+    input_names: tuple[str, ...]
+    named: bool
+    spectrum: EigenResult
+    report: FitReport
+
+    def save(self, path: Any, source: SampleSource, arguments: dict[str, Any], seed: Any) -> None:
+        """Keep it in a run file, with the arguments of the estimator and what identifies the data."""
+        link, report = self.readout.link, self.report
+        values = {
+            "features": self.readout.features,
+            "weights": self.readout.weights,
+            "slopes": self.readout.slopes,
+            "intercept": self.readout.intercept,
+            "r2": self.readout.r2,
+            "link": _kind(link),
+            "link_parameters": link.parameters if isinstance(link, FittedLink) else {},
+            "coef": self.coef,
+            "preparation": self.preparation.name,
+            "preparation_arrays": dict(self.preparation.arrays),
+            "input_names": list(self.input_names),
+            "named": self.named,
+            "spectrum": self.spectrum.to_arrays(),
+            "report": vars(report) | {"status": report.status.name},
+        }
+        made = provenance(
+            arguments,
+            seed=seed,
+            shape=(source.n_samples, source.n_inputs),
+            fingerprint=source.fingerprint(),
+        )
+        with RunFile(path) as run:
+            run.save(_GROUP, values)
+            run.save(_PROVENANCE, made)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], link: Any = None) -> tuple[Self, dict[str, Any]]:
+        """Read what `save` kept, and the arguments of the estimator; a callable link is to be given again.
+
+        Raises
+        ------
+        FileNotFoundError, RunFileError
+            If there is no such file, or it is damaged or holds no finished fit.
+        ValueError
+            If the link was a callable and is not given.
+        """
+        with RunFile(path, mode="r") as run:
+            if not run.has(_GROUP):
+                msg = f"The run `{run.name}` of `{run.path}` holds no finished fit."
+                raise RunFileError(msg)
+            values, arguments = run.load(_GROUP), run.load(_PROVENANCE)["arguments"]
+        if values["link"] == "callable":
+            if link is None:
+                msg = (
+                    "`link` must be given again: this model was fitted with a callable, which is not stored."
+                )
+                raise ValueError(msg)
+            arguments["link"] = link
+        return cls._from_values(values, link), arguments
+
+    @classmethod
+    def _from_values(cls, values: Mapping[str, Any], link: Any) -> Self:
+        name = values["link"]
+        return cls(
+            Readout(
+                values["features"],
+                values["weights"],
+                values["slopes"],
+                values["intercept"],
+                FittedLink.from_parameters(values["link_parameters"])
+                if name == "fitted"
+                else named_link(link if name == "callable" else name),
+                values["r2"],
+            ),
+            values["coef"],
+            Preparation(values["preparation"], values["preparation_arrays"]),
+            tuple(values["input_names"]),
+            values["named"],
+            EigenResult.from_arrays(values["spectrum"]),
+            FitReport(**(values["report"] | {"status": Status[values["report"]["status"]]})),
+        )
+
+
+def _kind(link: AnyLink) -> str:
+    """Return the name of a link of ours, else that it was fitted or is the user's and cannot be stored."""
+    if isinstance(link, FittedLink):
+        return "fitted"
+    return link.name if link.name in NAMES and named_link(link.name) is link else "callable"

@@ -1,0 +1,118 @@
+"""Layer 1 of a fit: the top eigenvectors of the moment operator, and which of them stand outside the bulk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matfree_hier.eigen import top_eigenpairs
+from matfree_hier.labels import input_sizes
+from matfree_hier.recovery import outliers
+from matfree_hier.status import NotConverged, Status
+from matfree_hier.theory import predict_spectrum
+
+if TYPE_CHECKING:
+    from matfree_hier.operator import MomentOperator
+    from matfree_hier.result import EigenResult
+
+Array: TypeAlias = NDArray[np.float64]
+
+FEWEST_PAIRS, MOST_PAIRS = 32, 128  # eigenpairs among which "auto" looks for features
+_SAMPLES_A_PAIR = 8  # n/D that a pair beyond the fewest needs
+_CHEAP = 2**38  # n D k up to which a pass is cheap enough to look further
+_BULK_ROWS = 20_000  # samples from which the bulk's edges are predicted
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """Directions that may be features.
+
+    Attributes
+    ----------
+    features : ndarray of float64, shape (K, D)
+        Orthonormal rows, the largest |eigenvalue| first.
+    outside : ndarray of bool, shape (K,)
+        Whether the eigenvalue stands outside the bulk, or the number of features was given.
+    spectrum : EigenResult
+    """
+
+    features: Array
+    outside: NDArray[np.bool_]
+    spectrum: EigenResult
+
+
+def n_candidates(n_samples: int, n_packed: int) -> int:
+    """Return how many eigenpairs to look for when the number of features is not known.
+
+    32, and one for each 8 D samples, at most 128, where that is cheap: the more samples, the more
+    directions they determine. At most D.
+    """
+    affordable = min(MOST_PAIRS, n_samples // (_SAMPLES_A_PAIR * n_packed), _CHEAP // (n_samples * n_packed))
+    return min(n_packed, max(FEWEST_PAIRS, affordable))
+
+
+def find_candidates(
+    operator: MomentOperator,
+    n_features: int | None,
+    *,
+    tol: float,
+    max_passes: float,
+    seed: int,
+    run_file: Any = None,
+    progress: bool | None = None,
+) -> Candidates:
+    """Return the top eigenvectors by |eigenvalue|: as many as asked for, or `n_candidates`.
+
+    Parameters
+    ----------
+    operator : MomentOperator
+    n_features : int or None
+        How many; None where that is not known: then only those outside the bulk are sure to converge.
+    tol, max_passes, seed, run_file, progress
+        As in `top_eigenpairs`.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        If interrupted.
+    NotConverged
+        If the operator failed; `result` holds the pairs so far.
+    """
+    size = operator.shape[0]
+    spectrum = top_eigenpairs(
+        operator,
+        n_candidates(operator.n_samples, size) if n_features is None else n_features,
+        which="LM",
+        tol=tol,
+        stop="outliers" if n_features is None else "residual",
+        max_passes=max_passes,
+        seed=seed,
+        run_file=run_file,
+        progress=progress,
+    )
+    if spectrum.status is Status.INTERRUPTED:
+        raise KeyboardInterrupt
+    if spectrum.status is Status.OPERATOR_FAILED:
+        raise NotConverged(f"{spectrum.status.value} {spectrum.message}".strip(), spectrum)
+    outside = np.ones(len(spectrum.eigenvalues), dtype=bool)
+    if n_features is None:
+        outside = above_bulk(operator, spectrum.eigenvalues)
+    features = np.ascontiguousarray(spectrum.eigenvectors.T, dtype=np.float64)
+    return Candidates(features, outside, spectrum)
+
+
+def above_bulk(operator: MomentOperator, eigenvalues: Array) -> NDArray[np.bool_]:
+    """Say which eigenvalues stand outside the bulk that labels and norms of features predict: (k,)."""
+    step = -(-operator.n_samples // _BULK_ROWS)
+    labels, norms = [], []
+    for chunk in operator.source.chunks():
+        rows = slice(-chunk.start % step, None, step)
+        labels.append(operator.weigh(chunk)[rows])
+        norms.append(input_sizes(chunk.X[rows], operator.degree).norms)
+    size = operator.shape[0]
+    bulk = predict_spectrum(np.concatenate(labels), operator.n_samples, size, norms=np.concatenate(norms))
+    shift = 0.0 if operator.center_trace else operator.trace() / size
+    return outliers(eigenvalues - shift, bulk.edge_left, bulk.edge_right, size)
