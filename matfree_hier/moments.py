@@ -19,6 +19,7 @@ Array: TypeAlias = NDArray[np.float64]
 
 BLOCK = 1024  # rows whose order is drawn together
 N_FOLDS = 10
+_ROUNDING = 1e-12  # of the variance of the labels: errors below it are equal
 _EVIDENCE = 2.5  # standard errors by which columns must beat the first choice: ten folds have fat tails
 STRENGTHS = np.concatenate([[1e-10], np.logspace(-6, 3, 28)])  # of ridges, on columns of unit variance
 
@@ -252,12 +253,17 @@ def _cross_validate(
             for train, fold in zip(trains, folds, strict=True)
         ]
     )
+    # Below this the error of a perfect fit is rounding, and may even come out negative.
+    floor = _ROUNDING * max(float(train.covariance()[-1, -1]) for train in trains)
     best = int(np.argmin(errors.mean(axis=0)))
-    return best, errors[:, best]
+    return best, np.maximum(errors[:, best], floor)
 
 
 def is_better(errors: Array, baseline: Array, *, by: float = 1.0) -> bool:
     """Whether errors are below the baseline's by more than `by` standard errors of the mean difference.
+
+    Differences are taken relative to the size of the errors of their fold: with heavy-tailed labels one fold
+    may hold most of the variance, and its error alone would hide what all folds agree on.
 
     Parameters
     ----------
@@ -266,10 +272,10 @@ def is_better(errors: Array, baseline: Array, *, by: float = 1.0) -> bool:
     by : float
         Standard errors asked for.
     """
-    gain = baseline - errors
-    if len(gain) < 2:
+    if len(errors) < 2 or not errors.mean() < baseline.mean():
         return False
-    return bool(gain.mean() > by * gain.std(ddof=1) / np.sqrt(len(gain)) and gain.mean() > 0.0)
+    gain = (baseline - errors) / np.maximum(baseline + errors, np.finfo(np.float64).tiny)
+    return bool(gain.mean() > max(by * gain.std(ddof=1) / np.sqrt(len(gain)), 0.0))
 
 
 def column_scales(moments: Moments) -> tuple[Array, NDArray[np.bool_]]:

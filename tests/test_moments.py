@@ -11,6 +11,7 @@ from matfree_hier.moments import (
     Moments,
     choose_columns,
     fit_ridge,
+    is_better,
     refit,
     shuffled_ranks,
 )
@@ -156,3 +157,16 @@ def test_more_rows_decide_the_coefficients_where_these_predict_better():
     flattered = Moments.zero(41)  # rows in which the columns seem to tell what they do not
     flattered.add(np.column_stack([Z[200:], 5.0 * Z[200:].sum(axis=1)]))
     assert refit(few, flattered, columns, fit) is fit
+
+
+def test_one_fold_with_most_of_the_variance_does_not_hide_what_all_folds_say() -> None:
+    baseline = np.array([1.0, 1.2, 0.9, 250.0, 1.1, 0.8, 1.0, 1.3, 0.9, 1.0])
+    assert is_better(0.1 * baseline, baseline, by=2.5)
+    assert not is_better(baseline, baseline, by=0.0)
+    mixed = baseline * np.array([0.5, 1.5, 0.6, 0.9, 1.4, 0.7, 1.6, 0.5, 1.5, 1.3])
+    assert mixed.mean() < baseline.mean()
+    assert not is_better(mixed, baseline)
+
+
+def test_no_error_on_either_side_is_no_gain() -> None:
+    assert not is_better(np.zeros(10), np.zeros(10))
