@@ -31,6 +31,10 @@ _NO_FEATURE_FOUND = (
     " standard normal: standardise, whiten or Gaussianise them. Pass an integer `n_features` to keep features"
     " regardless."
 )
+_MAX_STEPS = (
+    "The steps of the refinement ran out while the held-out error was still falling, and the best features so"
+    " far were fitted to all samples. Raise `max_steps` for better ones."
+)
 
 
 class Status(enum.Enum):
@@ -46,11 +50,13 @@ class Status(enum.Enum):
     INTERRUPTED = _INTERRUPTED
     OPERATOR_FAILED = _OPERATOR_FAILED
     NO_FEATURE_FOUND = _NO_FEATURE_FOUND
+    SETTLED = "The held-out error stopped falling, and the best features were fitted to all samples."
+    MAX_STEPS = _MAX_STEPS
 
     @property
     def ok(self) -> bool:
         """Whether the run reached what it was asked for."""
-        return self in (Status.CONVERGED, Status.OUTLIERS_RESOLVED)
+        return self in (Status.CONVERGED, Status.OUTLIERS_RESOLVED, Status.SETTLED, Status.MAX_STEPS)
 
     def __str__(self) -> str:
         return self.value

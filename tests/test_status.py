@@ -6,12 +6,12 @@ from matfree_hier.status import InputError, NotConverged, RunFileError, Status
 
 
 def test_only_a_run_that_reached_its_goal_is_ok():
-    assert [s.name for s in Status if s.ok] == ["CONVERGED", "OUTLIERS_RESOLVED"]
+    assert [s.name for s in Status if s.ok] == ["CONVERGED", "OUTLIERS_RESOLVED", "SETTLED", "MAX_STEPS"]
 
 
 def test_every_status_is_a_sentence_of_its_own():
     sentences = [s.value for s in Status]
-    assert len(set(sentences)) == len(Status) == 7
+    assert len(set(sentences)) == len(Status) == 9
     assert all(s[0].isupper() and s.endswith(".") and "  " not in s for s in sentences)
     assert str(Status.MAX_PASSES) == Status.MAX_PASSES.value
 
