@@ -11,6 +11,7 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from matfree_hier import peers
+from matfree_hier.coarse import heavy_samples, squared_norms
 from matfree_hier.interrupts import Interrupts
 from matfree_hier.krylov import BlockKrylov, Options, Outcome, Ritz
 from matfree_hier.operator import MomentOperator, single_threaded_blas
@@ -19,7 +20,9 @@ from matfree_hier.progress import SolveProgress
 from matfree_hier.result import EigenResult, History
 from matfree_hier.resume import StoredSolve, digest, fingerprint
 from matfree_hier.status import Status
+from matfree_hier.stopping import OutlierRule, ResidualRule, Rule
 from matfree_hier.subspace import Which, with_positive_peaks
+from matfree_hier.theory import predict_spectrum
 
 if TYPE_CHECKING:
     import os
@@ -81,7 +84,8 @@ def top_eigenpairs(
     tol : float
         Largest residual ``||C v - w v||`` over ||C||.
     stop : {"residual", "outliers"}
-        Bring every residual to `tol`, or only those of eigenvalues outside the bulk ("krylov" only).
+        Bring every residual to `tol`; or eigenvectors of eigenvalues outside the bulk to an error of
+        sqrt(tol), and the others only as far as it takes to know that they are bulk ("krylov" only).
     block_size : int, optional
         Vectors in a block. By default k rounded up to a multiple of 16 in float32, of 8 in float64.
     max_basis : int, optional
@@ -138,6 +142,9 @@ def top_eigenpairs(
     first = None if start is None else _start(start, size)
     if method == "gram" and not isinstance(linear, MomentOperator):
         msg = f'`method` "gram" needs a MomentOperator, got {type(C).__name__}.'
+        raise ValueError(msg)
+    if stop == "outliers" and method in ("lobpcg", "arpack", "primme"):
+        msg = f'`stop` must be "residual" for `method` "{method}", got {stop!r}.'
         raise ValueError(msg)
     chosen = _choose(linear, options) if method == "auto" else method
     solve = _Solve(Products(linear), options, chosen, stop, first, progress, callback)
@@ -214,28 +221,31 @@ class _Solve:
         return solver(self.products, self.options, self.start)
 
     def _krylov(self, interrupts: Interrupts, stored: StoredSolve | None) -> EigenResult:
+        operator, options = self.products.operator, self.options
+        coarse = heavy_samples(operator) if isinstance(operator, MomentOperator) else None
+        rule: Rule = ResidualRule(options.tol)
+        if self.stop == "outliers":
+            rule = OutlierRule(options.tol, self.products.size, options.block_size, _edges(operator))
+        if coarse is not None:
+            interrupts.also(lambda: coarse.running)
         state = stored.state() if stored is not None else None
-        solver = (
-            BlockKrylov(self.products, self.options, start=self.start)
-            if state is None
-            else BlockKrylov.from_state(self.products, self.options, state)
-        )
+        solver = BlockKrylov(self.products, options, rule, start=self.start, coarse=coarse, state=state)
         with SolveProgress(self.progress, self.options.max_passes) as bar:
 
             def after_pass(solver: BlockKrylov, ritz: Ritz) -> None:
                 bar.update(self.products.passes, solver.rule.ratios(ritz))
                 if stored is not None:
-                    stored.save_state(solver.state)
+                    stored.save_state(solver.state.to_dict)
                 if self.callback is not None:
-                    so_far = self._result(solver.so_far(ritz), solver.history)
+                    so_far = self._result(solver.so_far(ritz), solver.state.history)
                     self.stopped_by_caller = self.callback(so_far) is True
 
             outcome = solver.run(
                 after_pass=after_pass, should_stop=lambda: interrupts.requested or self.stopped_by_caller
             )
             if stored is not None and not outcome.status.ok:
-                stored.save_state(solver.state, now=True)
-        return self._stored(self._result(outcome, solver.history), stored)
+                stored.save_state(solver.state.to_dict, now=True)
+        return self._stored(self._result(outcome, solver.state.history), stored)
 
     def _stored(self, result: EigenResult, stored: StoredSolve | None) -> EigenResult:
         """Keep a result that ended by itself in the run file, and say what could not be written."""
@@ -260,6 +270,16 @@ class _Solve:
             method=self.method,
             message=message,
         )
+
+
+def _edges(linear: LinearOperator[Any]) -> tuple[float, float] | None:
+    """Return where theory sees the edges of the bulk, from labels and sizes of the samples."""
+    if not isinstance(linear, MomentOperator):
+        return None
+    norms = squared_norms(linear) / linear.shape[0]
+    predicted = predict_spectrum(linear.labels(), linear.n_samples, linear.shape[0], norms=norms)
+    centre = 0.0 if linear.center_trace else linear.trace() / linear.shape[0]
+    return centre + predicted.edge_left, centre + predicted.edge_right
 
 
 def _nothing(size: int, status: Status, message: str) -> Outcome:

@@ -16,14 +16,14 @@ class Interrupts:
 
     Parameters
     ----------
-    may_raise : callable
-        Whether KeyboardInterrupt may be raised right now, as in the middle of a long product. Otherwise the
-        signal is only noted in `requested`, and the loop has to ask.
+    *may_raise : callable
+        Each says whether KeyboardInterrupt may be raised right now, as in the middle of a long product. If
+        none does, the signal is only noted in `requested`, and the loop has to ask.
     """
 
-    def __init__(self, may_raise: Callable[[], bool]) -> None:
+    def __init__(self, *may_raise: Callable[[], bool]) -> None:
         self.requested = False
-        self._may_raise = may_raise
+        self._may_raise = list(may_raise)
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
@@ -36,8 +36,12 @@ class Interrupts:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
+    def also(self, may_raise: Callable[[], bool]) -> None:
+        """Add a place where KeyboardInterrupt may be raised."""
+        self._may_raise.append(may_raise)
+
     def _note(self, number: int, frame: FrameType | None) -> None:
         del number, frame
         self.requested = True
-        if self._may_raise():
+        if any(may_raise() for may_raise in self._may_raise):
             raise KeyboardInterrupt

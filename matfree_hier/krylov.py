@@ -2,10 +2,11 @@
 
 Basis V and products W = C V are both kept, so that residuals come from true products and not from
 recurrences. Each pass applies C to one new block, the residuals of the leading Ritz pairs that have not
-converged; in exact arithmetic that is the block Krylov space of the first block. When the basis is full it
-is rotated to its best Ritz vectors (thick restart). Converged pairs stay in the basis and are not expanded
-any more (soft locking). The last pass recomputes the residuals on C V, which is known without a product and
-one step of subspace iteration better than V, so that checking costs nothing.
+converged; in exact arithmetic that is the block Krylov space of the first block. A cheap stand-in for C,
+where there is one, turns each block into a better one before C is spent on it (`coarse`). When the basis is
+full it is rotated to its best Ritz vectors (thick restart). Converged pairs stay in the basis and are not
+expanded any more (soft locking). The last pass recomputes the residuals on C V, which is known without a
+product and one step of subspace iteration better than V, so that checking costs nothing.
 
 References
 ----------
@@ -16,13 +17,13 @@ Appl. 22 (2000), doi:10.1137/S0895479898334605. A. Stathopoulos, J. McCombs, PRI
 
 from __future__ import annotations
 
-import json
 import time
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from matfree_hier.coarse import Model, solve_model
 from matfree_hier.products import OperatorFault, Products
 from matfree_hier.result import History
 from matfree_hier.status import Status
@@ -37,10 +38,9 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
 _CONTRACTION_MARGIN = 1.3  # on the guess of what the checking product gains
+_MODEL_MARGIN = 1.5  # on the guess of what a step by the coarse model gains
 _EARLY = 0.9  # the checking product is made early if residuals are expected below this share of `tol`
 _MAX_FAILED_CHECKS = 2
-_ARRAYS = ("_V", "_W", "_H", "_block")
-_SCALARS = ("_norm", "_noise", "_n_random", "_depth", "_seconds", "_n_failed_checks", "_is_expanded")
 _EXPLORED = 6  # products after which a random block has seen what is extreme
 
 
@@ -57,12 +57,58 @@ class Options:
     seed: int
 
 
+@dataclass(eq=False)
+class State:
+    """All that a solve needs to go on, besides what it was asked for."""
+
+    V: Array
+    """(D, m), orthonormal, Fortran order."""
+    W: Array
+    """(D, m), C V."""
+    H: Array
+    """(m, m), V^T C V."""
+    block: Array
+    """(D, b), orthonormal and off V: what C is applied to next."""
+    stage: str = "begin"
+    """What comes next: begin, expand, judge, prepare."""
+    norm: float = 0.0
+    """Largest absolute Ritz value seen."""
+    noise: float = 0.0
+    """Error of a column of W, estimated."""
+    low: float = np.inf
+    high: float = -np.inf
+    """Range of the Ritz values not asked for, of all passes."""
+    coefficients: Array = field(default_factory=lambda: np.empty((0, 2)))
+    """By pass: mean of the block's diagonal, mean square of its coupling to the basis."""
+    n_random: int = 0
+    """Random directions put in so far: the most copies of an eigenvalue that can show."""
+    depth: int = 0
+    """Products since random directions were last called for."""
+    worst: float = np.inf
+    """Largest residual over what is allowed, in the pass before."""
+    n_failed_checks: int = 0
+    passes: float = 0.0
+    """Passes when the stage began."""
+    seconds: float = 0.0
+    history: History = field(default_factory=History)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields, arrays not copied and in their memory order, to be stored."""
+        return vars(self) | {"history": self.history.to_arrays()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> State:
+        """Rebuild a state from what `to_dict` returned."""
+        known = {f.name: values[f.name] for f in fields(cls)}
+        return cls(**known | {"history": History.from_arrays(values["history"])})
+
+
 @dataclass(frozen=True, eq=False)
 class Ritz(RitzValues):
-    """Ritz pairs of the basis as it is: coefficients S (m, m), residual vectors (D, r)."""
+    """Ritz pairs of the basis as it is: coefficients S (m, m), residual vectors R (D, r)."""
 
     S: Array
-    residual_vectors: Array
+    R: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,80 +129,38 @@ class BlockKrylov:
     Parameters
     ----------
     products : Products
-        The operator.
+        The operator; its count of passes is set to that of the state.
     options : Options
         What is asked for.
     rule : Rule, optional
         When to stop; by default on residuals of `options.tol`.
     start : ndarray of float64, shape (D, s), optional
         Guesses of eigenvectors, s <= D; random ones otherwise, and beside them.
+    coarse : Products, optional
+        A cheap operator close to this one.
+    state : mapping, optional
+        Goes on from what `state.to_dict` returned; `start` is not looked at then.
     """
 
     def __init__(
-        self, products: Products, options: Options, rule: Rule | None = None, start: Array | None = None
+        self,
+        products: Products,
+        options: Options,
+        rule: Rule | None = None,
+        *,
+        start: Array | None = None,
+        coarse: Products | None = None,
+        state: Mapping[str, Any] | None = None,
     ) -> None:
-        self.products = products
-        self.options = options
+        self.products, self.options, self.coarse = products, options, coarse
         self.rule = rule or ResidualRule(options.tol)
-        self.rng = np.random.default_rng(options.seed)
-        self.history = History()
-        self._V = np.empty((products.size, 0), order="F")
-        self._W = np.empty((products.size, 0), order="F")
-        self._H = np.zeros((0, 0))
-        self._norm = 0.0
-        self._noise = 0.0
-        self._inner = (np.inf, -np.inf)  # range of the Ritz values not asked for
-        self._n_random = 0  # random directions put in so far: the most copies of an eigenvalue that show
-        self._depth = 0  # products since random directions were last called for
-        self._seconds = 0.0
-        self._n_failed_checks = 0
-        self._block = self._first_block(start)
-        self._is_expanded = False  # whether the block has been applied to and is in the basis
-
-    # --- the state -----------------------------------------------------------------------------------------
-
-    def state(self) -> dict[str, Any]:
-        """Return all that it takes to go on: arrays (not copied) in their memory order, and scalars."""
-        return {
-            "arrays": {name: getattr(self, name) for name in _ARRAYS},
-            "scalars": {name: getattr(self, name) for name in _SCALARS},
-            "inner": list(map(float.hex, self._inner)),
-            "passes": self.products.passes,
-            "generator": json.dumps(self.rng.bit_generator.state),
-            "history": self.history.to_arrays(),
-        }
-
-    @classmethod
-    def from_state(
-        cls, products: Products, options: Options, state: Mapping[str, Any], rule: Rule | None = None
-    ) -> Self:
-        """Rebuild a solve from its `state`; it goes on to the bits it would have come to.
-
-        Parameters
-        ----------
-        products : Products
-            The same operator; its count of passes is set to that of the state.
-        options : Options
-            The same, except for `max_passes`.
-        state : mapping
-            As from `state`.
-        rule : Rule, optional
-            The same.
-        """
-        solver = cls.__new__(cls)
-        solver.products, solver.options = products, options
-        solver.rule = rule or ResidualRule(options.tol)
-        for name in _ARRAYS:
-            setattr(solver, name, state["arrays"][name])
-        for name in _SCALARS:
-            setattr(solver, name, state["scalars"][name])
-        low, high = (float.fromhex(text) for text in state["inner"])
-        solver._inner = (low, high)
-        products.passes = float(state["passes"])
-        solver.rng = np.random.default_rng()
-        solver.rng.bit_generator.state = json.loads(state["generator"])
-        solver.history = History.from_arrays(state["history"])
-        return solver
+        if state is not None:
+            self.state = State.from_dict(state)
+            products.passes = self.state.passes
+            return
+        empty = np.empty((products.size, 0), order="F")
+        first = empty if start is None else orthonormal(start)
+        self.state = State(empty, empty, np.zeros((0, 0)), first, passes=products.passes)
 
     # --- the loop ------------------------------------------------------------------------------------------
 
@@ -178,18 +182,13 @@ class BlockKrylov:
         Returns
         -------
         Outcome
-            Cost a pass: one product of width b, 12 D m b + 4 D m (k + b) operations for a basis of m.
+            Cost a pass: one product of width b, 12 D m b + 4 D m (k + 2 b) operations for a basis of m.
         """
         try:
             while True:
                 started = time.perf_counter()
-                if not self._is_expanded:
-                    self._expand()
-                ritz = self._ritz()
-                outcome = self._finished(ritz)
-                if outcome is None:
-                    self._prepare_next(ritz)
-                self._seconds += time.perf_counter() - started
+                ritz, outcome = self._pass()
+                self.state.seconds += time.perf_counter() - started
                 self._record(ritz, outcome)
                 if outcome is not None:
                     return outcome
@@ -201,87 +200,140 @@ class BlockKrylov:
             return self._partial(Status.INTERRUPTED, "")
         except OperatorFault as fault:
             return self._partial(Status.OPERATOR_FAILED, str(fault))
+        finally:
+            self.products.passes = self.state.passes
+
+    def _pass(self) -> tuple[Ritz, Outcome | None]:
+        """Go through the stages of one pass, from where the state is.
+
+        Products may be interrupted, and each stage makes them before it changes the state.
+        """
+        state = self.state
+        if state.stage == "begin":
+            self._begin()
+            self._enter("expand")
+        if state.stage == "expand":
+            self._expand()
+            self._enter("judge")
+        ritz = self._ritz()
+        if state.stage == "judge":
+            outcome = self._finished(ritz)
+            if outcome is not None:
+                self._enter("judge")
+                return ritz, outcome
+            self._enter("prepare")
+        self._prepare(ritz)
+        self._enter("expand")
+        return ritz, None
+
+    def _enter(self, stage: str) -> None:
+        self.state.stage, self.state.passes = stage, self.products.passes
 
     def _expand(self) -> None:
-        """Apply the operator to the new block and project: one pass."""
-        Q = self._block
+        """Apply the operator to the new block and project."""
+        state, Q = self.state, self.state.block
         W = self.products(Q)
-        m, width = self._V.shape[1], Q.shape[1]
-        V = _appended(self._V, Q)
+        m, width = state.V.shape[1], Q.shape[1]
+        state.V, state.W = _appended(state.V, Q), _appended(state.W, W)
         H = np.zeros((m + width, m + width))
-        H[:m, :m] = self._H
-        H[:, m:] = V.T @ W
-        self._noise = max(self._noise, product_noise(H[m:, m:], self.products.size))
+        H[:m, :m] = state.H
+        H[:, m:] = state.V.T @ W
         H[m:, :m] = H[:m, m:].T
+        state.noise = max(state.noise, product_noise(H[m:, m:], self.products.size))
         H[m:, m:] = (H[m:, m:] + H[m:, m:].T) / 2
-        # Together, and last, so that an interruption finds the state before or after.
-        self._V, self._W, self._H = V, _appended(self._W, W), H
-        self._depth += 1
-        self._is_expanded = True
+        state.H = H
+        row = [np.trace(H[m:, m:]) / width, (H[:m, m:] ** 2).sum() / width]
+        state.coefficients = np.vstack([state.coefficients, row])
+        state.depth += 1
 
     def _ritz(self) -> Ritz:
         """Rayleigh-Ritz on the whole basis, with the residuals of the pairs that matter."""
-        options = self.options
-        values, S = rayleigh_ritz(self._H, options.which, options.k)
-        self._norm = max(self._norm, float(np.abs(values).max()))
-        others = values[options.k :]
-        if len(others):
-            self._inner = (min(self._inner[0], others.min()), max(self._inner[1], others.max()))
+        state, options = self.state, self.options
+        values, S = rayleigh_ritz(state.H, options.which, options.k)
+        state.norm = max(state.norm, float(np.abs(values).max()))
+        if len(values) > options.k:
+            others = values[options.k :]
+            state.low, state.high = min(state.low, others.min()), max(state.high, others.max())
         lead = S[:, : options.k + 2 * options.block_size]
-        R = self._W @ lead - (self._V @ lead) * values[: lead.shape[1]]
-        norms = np.linalg.norm(R, axis=0)
-        residuals = norms / self._norm if self._norm > 0.0 else norms
-        return Ritz(values, residuals, self._norm, options.k, options.which, S, R)
+        R = state.W @ lead - (state.V @ lead) * values[: lead.shape[1]]
+        residuals = np.linalg.norm(R, axis=0) / (state.norm or 1.0)
+        return Ritz(values, residuals, state.norm, options.k, options.which, state.depth, self._bulk(), S, R)
+
+    def _bulk(self) -> tuple[float, float]:
+        """Return both edges of the bulk, a -+ 2 b for the limits of the Lanczos coefficients a and b.
+
+        Where the blocks have used up a share of all directions, b^2 has shrunk by as much.
+        """
+        width = self.options.block_size
+        known = self.state.coefficients[: max(3, self.products.size // (2 * width))]
+        if len(known) < 2 or self.coarse is not None:  # whose blocks are not those of Lanczos
+            return np.nan, np.nan
+        left = np.maximum(1.0 - np.arange(len(known)) * width / self.products.size, 0.1)
+        late = slice(1 + len(known) // 2 if len(known) > 3 else 1, None)
+        middle = float(np.median(known[late, 0]))
+        half = 2.0 * float(np.median(known[late, 1] / left[late])) ** 0.5
+        return middle - half, middle + half
 
     # --- what to apply the operator to next ----------------------------------------------------------------
 
-    def _first_block(self, start: Array | None) -> Array:
-        """Return the start and a whole block of random directions, which find what the start does not."""
-        Q = np.empty((self.products.size, 0), order="F") if start is None else orthonormal(start, self._V)
-        return self._filled(Q, Q.shape[1] + self.options.block_size)
+    def _begin(self) -> None:
+        """Take a start and a whole block of random directions, which find what the start does not."""
+        state, options = self.state, self.options
+        block, n_random = self._filled(state.block, state.block.shape[1] + options.block_size)
+        if self.coarse is not None and not state.block.shape[1]:
+            model = self._model(block, None)
+            block = model.leaving(state.V, options.block_size, self.products.eps)
+        state.block, state.n_random = block, n_random
 
-    def _filled(self, Q: Array, width: int) -> Array:
-        """Widen a block by random directions, and note how many."""
-        wide = filled(Q, self._V, width, self.rng)
-        self._n_random += wide.shape[1] - Q.shape[1]
-        return wide
-
-    def _prepare_next(self, ritz: Ritz) -> None:
+    def _prepare(self, ritz: Ritz) -> None:
         """Choose the next block, and make room for it in the basis."""
-        options = self.options
+        state, options = self.state, self.options
         open_pairs = np.flatnonzero(ritz.residuals > ROUNDING * self.products.eps)[: options.block_size]
-        if self._is_done(ritz) and self._lacks_copies(ritz):
-            open_pairs, self._depth = open_pairs[:0], 0
-        Z = ritz.residual_vectors[:, open_pairs]
-        block = self._filled(orthonormal(Z, self._V), options.block_size)
-        if self._V.shape[1] + block.shape[1] > options.max_basis:
+        more_copies = self._is_done(ritz) and self._lacks_copies(ritz)
+        block = orthonormal(ritz.R[:, open_pairs[:0] if more_copies else open_pairs], state.V)
+        if self.coarse is not None and block.shape[1]:
+            model = self._model(block, ritz)
+            block = model.leaving(state.V, options.block_size, self.products.eps)
+        block, n_random = self._filled(block, options.block_size)
+        if state.V.shape[1] + block.shape[1] > options.max_basis:
             self._restart(ritz)
-        self._block = block
-        self._is_expanded = False
+        state.block, state.n_random = block, n_random
+        state.depth = 0 if more_copies else state.depth
+        state.worst = self._worst(ritz)
+
+    def _filled(self, Q: Array, width: int) -> tuple[Array, int]:
+        """Widen a block by random directions; return with it how many there have been."""
+        rng = np.random.default_rng([self.options.seed, self.state.n_random])
+        wide = filled(Q, self.state.V, width, rng)
+        return wide, self.state.n_random + wide.shape[1] - Q.shape[1]
+
+    def _model(self, block: Array, ritz: Ritz | None) -> Model:
+        """Ask the coarse operator how to go on; its passes count with the others."""
+        assert self.coarse is not None
+        options, before = self.options, self.coarse.passes
+        values, R = (np.empty(0), block[:, :0]) if ritz is None else (ritz.values[: ritz.R.shape[1]], ritz.R)
+        model = solve_model(
+            self.coarse, block, self.state.V, values, R,
+            k=options.k, width=options.block_size, which=options.which,
+        )  # fmt: skip
+        self.products.passes += self.coarse.passes - before
+        return model
 
     def _restart(self, ritz: Ritz) -> None:
         """Keep the best Ritz vectors (thick restart); the next block is orthogonal to all that is dropped."""
-        options = self.options
+        state, options = self.state, self.options
         room = options.max_basis - options.block_size
         keep = min(room, max(options.k + options.block_size, options.max_basis // 2))
         S = ritz.S[:, :keep]
-        V, W = self._V @ S, self._W @ S
-        self._V, self._W, self._H = np.asfortranarray(V), np.asfortranarray(W), np.diag(ritz.values[:keep])
+        state.V, state.W = np.asfortranarray(state.V @ S), np.asfortranarray(state.W @ S)
+        state.H = np.diag(ritz.values[:keep])
 
     # --- when to stop --------------------------------------------------------------------------------------
 
     @property
     def floor(self) -> float:
         """Relative residuals that the operator's precision cannot go below."""
-        return residual_floor(self.products.eps, self._noise, self._norm)
-
-    def _ratios(self, ritz: Ritz) -> Array:
-        """Residuals of the wanted pairs over what is asked for and can be reached."""
-        at_floor = ritz.residuals[: ritz.k] / self.floor
-        return np.minimum(self.rule.ratios(ritz), at_floor)
-
-    def _is_done(self, ritz: Ritz) -> bool:
-        return len(ritz.values) >= ritz.k and bool((self._ratios(ritz) <= 1.0).all())
+        return residual_floor(self.products.eps, self.state.noise, self.state.norm)
 
     def _finished(self, ritz: Ritz) -> Outcome | None:
         """Decide whether to end; what the checking product then says is the result, if it is good."""
@@ -294,17 +346,31 @@ class BlockKrylov:
         outcome = self._checked(ritz)
         if whole or is_last or outcome.status is not Status.MAX_PASSES:
             return outcome
-        self._n_failed_checks += 1
-        if is_done and self._n_failed_checks > _MAX_FAILED_CHECKS:
+        self.state.n_failed_checks += 1
+        if is_done and self.state.n_failed_checks > _MAX_FAILED_CHECKS:
             message = "Residuals recomputed at the end are larger: the operator does not repeat its products."
             return replace(outcome, message=message)
         return None
 
+    def _ratios(self, ritz: Ritz) -> Array:
+        """Residuals of the wanted pairs over what is asked for and can be reached."""
+        at_floor = ritz.residuals[: ritz.k] / self.floor
+        return np.minimum(self.rule.ratios(ritz), at_floor)
+
+    def _is_done(self, ritz: Ritz) -> bool:
+        return len(ritz.values) >= ritz.k and bool((self._ratios(ritz) <= 1.0).all())
+
     def _is_nearly_done(self, ritz: Ritz) -> bool:
         """Whether the step that comes with the check is expected to bring residuals below what is asked."""
-        if self._n_failed_checks:
+        if self.state.n_failed_checks:
             return False
+        if self.coarse is not None:  # the step is that of a pass, which gains what the last one did
+            worst = self._worst(ritz)
+            return worst * min(_MODEL_MARGIN * worst / self.state.worst, 1.0) <= _EARLY
         return bool((self._ratios(ritz) * self._contraction(ritz) <= _EARLY).all())
+
+    def _worst(self, ritz: Ritz) -> float:
+        return float(self._ratios(ritz).max()) if len(ritz.values) >= ritz.k else np.inf
 
     def _may_miss_pairs(self, ritz: Ritz) -> bool:
         """Whether eigenvectors may be missing because nothing in the basis points to them yet.
@@ -313,39 +379,47 @@ class BlockKrylov:
         """
         if len(ritz.values) == self.products.size:
             return False
-        if self._depth < 2 or self._lacks_copies(ritz):
+        if self.state.depth < 2 or self._lacks_copies(ritz):
             return True
-        return self._depth < _EXPLORED and may_be_displaced(ritz, max(self.options.tol, self.floor))
+        return self.state.depth < _EXPLORED and may_be_displaced(ritz, max(self.options.tol, self.floor))
 
     def _lacks_copies(self, ritz: Ritz) -> bool:
         """Whether there may be more copies of an eigenvalue: r random directions show at most r of them."""
         tolerance = 10.0 * max(self.options.tol**2, self.floor) * ritz.norm
-        return _largest_cluster(ritz.values[: ritz.k], tolerance) >= self._n_random
+        return _largest_cluster(ritz.values[: ritz.k], tolerance) >= self.state.n_random
+
+    # --- the check at the end ------------------------------------------------------------------------------
 
     def _polish(self, ritz: Ritz) -> Array:
-        """Return an orthonormal basis of the wanted Ritz vectors after one step V + R/(w - a).
+        """Return an orthonormal basis of the wanted Ritz vectors after one step, V + R/(w - a) or better.
 
         With a the middle of the unwanted values, the new residual is (C - a) R/(w - a): smaller, since R
-        lies where C - a is small. (C - a) V is known, so no product is needed.
+        lies where C - a is small. (C - a) V is known, so no product is needed. The eigenvectors of the
+        coarse model are a larger step still.
         """
-        V = self._V @ ritz.S[:, : ritz.k]
-        if not self._n_failed_checks:
-            V += ritz.residual_vectors[:, : ritz.k] * self._steps(ritz)
+        V = self.state.V @ ritz.S[:, : ritz.k]
+        if self.coarse is not None and not self._is_done(ritz):
+            model = self._model(orthonormal(ritz.R[:, : ritz.k], self.state.V), ritz)
+            V = model.vectors(self.state.V @ ritz.S[:, : ritz.R.shape[1]])[:, : ritz.k]
+        elif not self.state.n_failed_checks:
+            V += ritz.R[:, : ritz.k] * self._steps(ritz)
         return np.asfortranarray(np.linalg.qr(V)[0])
 
     def _steps(self, ritz: Ritz) -> Array:
         """Return 1/(w - a) for the pairs asked for, and 0 where w lies among the unwanted values."""
-        low, high = self._inner
-        distances = ritz.values[: ritz.k] - (low + high) / 2
+        low, high = self.state.low, self.state.high
+        distances = ritz.values[: ritz.k] - (low + high) / 2 if low <= high else np.zeros(ritz.k)
         safe = np.abs(distances) > max((high - low) / 2, ROUNDING * self.products.eps * ritz.norm)
-        return np.divide(1.0, distances, out=np.zeros_like(distances), where=safe & np.isfinite(high - low))
+        return np.divide(1.0, distances, out=np.zeros_like(distances), where=safe)
 
     def _contraction(self, ritz: Ritz) -> Array:
         """Guess the factor by which `_polish` shrinks each residual, from the last block's products."""
-        low, high = self._inner
-        width = self._block.shape[1]
-        growth = np.linalg.norm(self._W[:, -width:] - (low + high) / 2 * self._V[:, -width:]) / width**0.5
+        state, width = self.state, self.state.block.shape[1]
         steps = np.abs(self._steps(ritz))
+        if not steps.any():
+            return np.ones_like(steps)
+        last = state.W[:, -width:] - (state.low + state.high) / 2 * state.V[:, -width:]
+        growth = np.linalg.norm(last) / width**0.5
         return np.where(steps > 0.0, np.minimum(_CONTRACTION_MARGIN * growth * steps, 1.0), 1.0)
 
     def _checked(self, ritz: Ritz) -> Outcome:
@@ -357,10 +431,9 @@ class BlockKrylov:
         values, S = rayleigh_ritz(Q.T @ W, ritz.which, ritz.k)
         vectors = Q @ S
         norm = max(ritz.norm, float(np.abs(values).max()))
-        residuals = np.linalg.norm(W @ S - vectors * values, axis=0)
-        residuals = residuals / norm if norm > 0.0 else residuals
+        residuals = np.linalg.norm(W @ S - vectors * values, axis=0) / (norm or 1.0)
         everything = np.concatenate([values, ritz.values[ritz.k :]])
-        checked = RitzValues(everything, residuals, norm, ritz.k, ritz.which)
+        checked = RitzValues(everything, residuals, norm, ritz.k, ritz.which, ritz.depth, ritz.bulk)
         status, message = verdict(self.rule, checked, self.floor, self.products.dtype.name)
         if status.ok and self._may_miss_pairs(ritz):
             status, message = Status.MAX_PASSES, "Better pairs may exist: passes did not suffice to look."
@@ -368,7 +441,7 @@ class BlockKrylov:
 
     def _partial(self, status: Status, message: str) -> Outcome:
         """Return the best pairs of the basis as it is, with residuals from the products made."""
-        if not self._V.shape[1]:
+        if not self.state.V.shape[1]:
             empty = np.empty(0)
             return Outcome(empty, np.empty((self.products.size, 0)), empty, 0.0, status, message)
         return self._outcome(self._ritz(), status, message)
@@ -379,7 +452,7 @@ class BlockKrylov:
 
     def _outcome(self, ritz: Ritz, status: Status, message: str) -> Outcome:
         k = ritz.k
-        vectors = self._V @ ritz.S[:, :k]
+        vectors = self.state.V @ ritz.S[:, :k]
         return Outcome(ritz.values[:k], vectors, ritz.residuals[:k], ritz.norm, status, message)
 
     def _record(self, ritz: Ritz, outcome: Outcome | None) -> None:
@@ -387,11 +460,11 @@ class BlockKrylov:
         values, residuals = ritz.values[:k], ritz.residuals[:k]
         if outcome is not None and len(outcome.values):
             values, residuals = outcome.values, outcome.residuals
-        self.history.append(
-            self.products.passes,
+        self.state.history.append(
+            self.state.passes,
             values,
             residuals,
-            seconds=self._seconds,
+            seconds=self.state.seconds,
             samples_per_second=self.products.samples_per_second,
         )
 

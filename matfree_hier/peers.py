@@ -66,7 +66,7 @@ def checked(products: Products, block: Array, options: Options, norm: float = 0.
     residuals = np.linalg.norm(W @ S - vectors * values, axis=0)
     residuals = residuals / norm if norm > 0.0 else residuals
     floor = residual_floor(products.eps, product_noise(H, products.size), norm)
-    ritz = RitzValues(values, residuals, norm, options.k, options.which)
+    ritz = RitzValues(values, residuals, norm, options.k, options.which, 0, (np.nan, np.nan))
     status, message = verdict(ResidualRule(options.tol), ritz, floor, products.dtype.name)
     return Outcome(values, vectors, residuals, norm, status, message)
 

@@ -32,6 +32,10 @@ class RitzValues:
         Pairs asked for.
     which : str
         As in `top_eigenpairs`.
+    depth : int
+        Products that random directions have had.
+    bulk : tuple of float
+        Both edges of the bulk as the products tell, NaN where they do not.
     """
 
     values: Array
@@ -39,9 +43,18 @@ class RitzValues:
     norm: float
     k: int
     which: str
+    depth: int
+    bulk: tuple[float, float]
 
 
 _LIMIT = 10.0  # residuals this close to the floor are limited by it, whatever else
+_TRACY_WIDOM = 2.02 * 0.5  # 99 % of the law, in fluctuations of half a half-width times D^(-2/3)
+_WEAKEST = 1.15  # half-widths from the centre at which an outlier is not to be missed
+_CLEAR = 1.1  # half-widths from which a feature is mostly signal
+_NOISE_SHARE = 0.1  # of the sampling noise, which an eigenvector at the edge is computed to
+_CAUTION = 1.5  # by which measured errors exceed those of the semicircle
+_EDGE_ERROR = 0.05  # half-widths by which edges may be wrong that the products tell
+_SMALLEST = 1e-9  # half-width of a bulk, over the norm
 
 
 class Rule(Protocol):
@@ -49,9 +62,14 @@ class Rule(Protocol):
 
     reached: Status
     """The status of a run that this rule ended."""
+    tol: float
 
     def ratios(self, ritz: RitzValues) -> Array:
         """Return residuals over what is allowed, shape (min(k, m),)."""
+        ...
+
+    def message(self, ritz: RitzValues) -> str:
+        """Say what the rule found, if there is something to say."""
         ...
 
 
@@ -66,6 +84,76 @@ class ResidualRule:
     def ratios(self, ritz: RitzValues) -> Array:
         """Return residuals over the tolerance."""
         return ritz.residuals[: ritz.k] / self.tol
+
+    def message(self, ritz: RitzValues) -> str:
+        """Return nothing: the status says it."""
+        del ritz
+        return ""
+
+
+class OutlierRule:
+    """Outliers have eigenvectors within sqrt(tol) of the exact ones, the others are known to be bulk.
+
+    All is measured in half-widths from the centre of the bulk. There a residual r of an outlier at rho
+    spreads over a semicircle of eigenvalues x, so the error of its vector is ``r E[(rho - x)^-2]^(1/2)``,
+    which is ``r (2 rho/s - 2)^(1/2)`` with ``s = (rho^2 - 1)^(1/2)``. The feature behind it is found to a
+    sine of ``1/(rho + s)`` (`theory`): less than a tenth outside the bulk that is mostly sampling noise, and
+    a tenth of it will do. A Ritz value within the bulk is told from outliers if its residual does not reach
+    out, or after as many products as an outlier at 1.15 needs to come out of a random block: each multiplies
+    it by ``rho + s``, starting from sqrt(b/D).
+
+    Parameters
+    ----------
+    tol : float
+        Square of the error of eigenvectors; residuals up to `tol` are good in any case.
+    size, block_size : int
+        D and b.
+    edges : tuple of float, optional
+        Edges of the bulk as predicted; those the products tell count where they lie further out, or alone.
+    """
+
+    reached = Status.OUTLIERS_RESOLVED
+
+    def __init__(
+        self, tol: float, size: int, block_size: int, edges: tuple[float, float] | None = None
+    ) -> None:
+        self.tol = tol
+        self._edges = edges or (np.nan, np.nan)
+        self._margin = _TRACY_WIDOM * size ** (-2.0 / 3.0) + (_EDGE_ERROR if edges is None else 0.0)
+        start = (block_size / size) ** 0.5
+        self._depth = int(np.ceil(np.log(4.0 / start) / np.arccosh(_WEAKEST))) if start < 1.0 else 1
+
+    def _bulk(self, ritz: RitzValues) -> tuple[float, float]:
+        low, high = self._edges
+        return float(np.fmin(low, ritz.bulk[0])), float(np.fmax(high, ritz.bulk[1]))
+
+    def _scaled(self, ritz: RitzValues) -> tuple[Array, float]:
+        """Return the wanted values as half-widths from the centre of the bulk, and the half-width."""
+        low, high = self._bulk(ritz)
+        half = max((high - low) / 2, _SMALLEST * ritz.norm) or 1.0
+        return np.abs(ritz.values[: ritz.k] - (low + high) / 2) / half, half
+
+    def ratios(self, ritz: RitzValues) -> Array:
+        """Return residuals over what is allowed; 0 for what is known to be bulk."""
+        rho, half = self._scaled(ritz)
+        if not np.isfinite(half):  # too early to tell
+            return np.full(len(rho), np.inf)
+        r = ritz.residuals[: len(rho)] * ritz.norm / half
+        outside = rho > 1.0 + self._margin
+        s = np.sqrt(np.where(outside, rho**2 - 1.0, 1.0))
+        noise = np.where(rho < _CLEAR, _NOISE_SHARE / (rho + s), 0.0)
+        allowed = np.maximum(self.tol**0.5, noise) / (
+            _CAUTION * np.sqrt(np.maximum(2.0 * rho / s - 2.0, 0.01))
+        )
+        allowed = np.maximum(allowed, self.tol * ritz.norm / half)
+        hidden = np.zeros(len(rho)) if ritz.depth >= self._depth else (rho + r) / (1.0 + self._margin)
+        return np.where(outside, r / allowed, np.where(hidden > 1.0, hidden, 0.0))
+
+    def message(self, ritz: RitzValues) -> str:
+        """Say how many of the pairs are outliers."""
+        low, high = self._bulk(ritz)
+        n = int((self._scaled(ritz)[0] > 1.0 + self._margin).sum())
+        return f"{n} of {ritz.k} eigenvalues lie outside the bulk, {low:.4g} to {high:.4g}."
 
 
 def verdict(rule: Rule, ritz: RitzValues, floor: float, dtype: str) -> tuple[Status, str]:
@@ -93,7 +181,8 @@ def verdict(rule: Rule, ritz: RitzValues, floor: float, dtype: str) -> tuple[Sta
         return Status.CONVERGED, "The operator is zero."
     ratios = rule.ratios(ritz)
     if len(ratios) and (ratios <= 1.0).all():
-        return rule.reached, ""
+        reached = (ritz.residuals[: ritz.k] <= rule.tol).all()
+        return Status.CONVERGED if reached else rule.reached, rule.message(ritz)
     failing = ritz.residuals[: ritz.k][ratios > 1.0]
     if len(failing) and failing.max() <= _LIMIT * floor:
         return Status.DTYPE_LIMIT, f"Residuals stopped at {failing.max():.1e} of the norm in {dtype}."
