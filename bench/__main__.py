@@ -139,15 +139,21 @@ def _run(experiment: str, job: Options) -> int:
     """Run an experiment, write its records, and say what it missed."""
     job.emit(machine() | {"experiment": experiment, "threads": job.threads})
     try:
-        missed = load_runner(experiment)(job)
-    except ChildError as error:
-        missed = [f"{error}"]
-    job.emit({"record": "verdict", "experiment": experiment, "passed": not missed, "missed": missed})
-    lines = "".join(f"{to_json(record)}\n" for record in job.records)
-    (job.out / f"{experiment}.jsonl").write_text(lines, encoding="utf-8")
+        missed = _missed(experiment, job)
+        job.emit({"record": "verdict", "experiment": experiment, "passed": not missed, "missed": missed})
+    finally:  # what was measured before an interruption is kept
+        lines = "".join(f"{to_json(record)}\n" for record in job.records)
+        (job.out / f"{experiment}.jsonl").write_text(lines, encoding="utf-8")
     for sentence in missed:
         print(f"{PROGRAM}: {sentence}", file=sys.stderr)
     return MISSED if missed else DONE
+
+
+def _missed(experiment: str, job: Options) -> list[str]:
+    try:
+        return load_runner(experiment)(job)
+    except ChildError as error:
+        return [f"{error}"]
 
 
 if __name__ == "__main__":

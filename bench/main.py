@@ -44,13 +44,18 @@ class Case:
 
     @property
     def weights(self) -> list[float]:
-        """lambda_k in proportion to k^-gamma, squares adding to 1, signs alternating.
+        """lambda_k."""
+        return alternating_weights(self.n_features, self.gamma)
 
-        Alternating, so that both ends of the spectrum are in use whatever the seed; features of one sign
-        make the labels skew, and need about twice as many samples.
-        """
-        size = sum(k ** (-2 * self.gamma) for k in range(1, self.n_features + 1)) ** 0.5
-        return [(-1) ** (k + 1) * k**-self.gamma / size for k in range(1, self.n_features + 1)]
+
+def alternating_weights(n_features: int, gamma: float) -> list[float]:
+    """Return lambda_k in proportion to k^-gamma, squares adding to 1, signs alternating.
+
+    Alternating, so that both ends of the spectrum are in use whatever the seed; features of one sign
+    make the labels skew, and need about twice as many samples.
+    """
+    size = sum(k ** (-2 * gamma) for k in range(1, n_features + 1)) ** 0.5
+    return [(-1) ** (k + 1) * k**-gamma / size for k in range(1, n_features + 1)]
 
 
 def run(options: Options) -> list[str]:
