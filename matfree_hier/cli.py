@@ -14,10 +14,11 @@ import numpy as np
 from tqdm import tqdm
 
 from matfree_hier import __version__
-from matfree_hier.estimator import ESTIMATORS, IN_MEMORY, LINEAR_INPUTS, HierarchicalSpectralRegressor
+from matfree_hier.estimator import IN_MEMORY, LINEAR_INPUTS, HierarchicalSpectralRegressor
 from matfree_hier.links import NAMES as LINKS
 from matfree_hier.moments import FoldedMoments, fit_ridge
 from matfree_hier.operator import MAX_DEGREE, adjoint, project
+from matfree_hier.options import ESTIMATORS
 from matfree_hier.packing import check_memory, check_size
 from matfree_hier.prepare import PREPARATIONS, advice, split
 from matfree_hier.sources import SampleSource, open_source
@@ -150,9 +151,9 @@ def _add_fit(commands: Any) -> None:
     parser.add_argument(
         "--estimator",
         choices=ESTIMATORS,
-        default="spectral",
-        help="spectral (default): normalised labels, a linear part, ridge readout; paper: that of arXiv"
-        " 2605.14567",
+        default="refined",
+        help="refined (default): the spectral features, then the model fitted to the labels itself; spectral:"
+        " normalised labels, a linear part, ridge readout; paper: that of arXiv 2605.14567",
     )
     parser.add_argument(
         "--prepare",

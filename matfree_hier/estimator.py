@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,14 +12,13 @@ from sklearn.base import BaseEstimator, RegressorMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from matfree_hier.fitted import FitReport, Fitted
-from matfree_hier.links import link as named_link
-from matfree_hier.moments import FoldedMoments, fit_ridge
+from matfree_hier.fitting import STEPS, LinearPart, Outcome, fit_linear, refine_readout
 from matfree_hier.operator import MomentOperator, project, single_threaded_blas
+from matfree_hier.options import Samples, check_options, open_for_fit, seed_of
 from matfree_hier.packing import check_size, multi_index
 from matfree_hier.prepare import Preparation, fit_preparation, materialised, select_inputs, split
-from matfree_hier.readout import Readout, read_paper, read_squares
+from matfree_hier.readout import read_paper, read_squares
 from matfree_hier.sources import SampleSource, open_source
-from matfree_hier.sources.convert import default_names
 from matfree_hier.spectral import Candidates, find_candidates
 from matfree_hier.status import Status
 from matfree_hier.store import RunFile
@@ -28,24 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 Array: TypeAlias = NDArray[np.float64]
-Samples: TypeAlias = SampleSource | str | os.PathLike[str] | ArrayLike
 
-ESTIMATORS = ("paper", "spectral")
 LINEAR_INPUTS = 2048  # with more, `linear="auto"` is off: the ridge costs O(d^3)
 IN_MEMORY = 2**28  # bytes of prepared samples kept in memory rather than prepared again each pass
-_DEFAULT_SEED = 20_260_514
-
-
-class _LinearPart(NamedTuple):
-    """y = x @ coef + intercept, fitted to raw columns."""
-
-    coef: Array
-    intercept: float
-    r2: float
-
-    def residuals(self, X: NDArray[Any], y: Array) -> Array:
-        """Return what is left of labels."""
-        return np.asarray(y - self.intercept - np.asarray(X, dtype=np.float64) @ self.coef)
 
 
 class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
@@ -66,11 +50,13 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
     n_features : "auto" or int
         Number of features, 1..D; "auto" looks among the 32 to 128 largest eigenvalues outside the bulk for
         those that count on held-out samples.
-    estimator : {"spectral", "paper"}
+    estimator : {"refined", "spectral", "paper"}
         "paper" is the estimator of the paper: labels as they are, no trace centring, no linear part, the
         readout of its equations (2.12) to (2.14). "spectral" normalises labels, centres the trace and reads
         out by ridge regression on h_k^2 and, where cross-validation says that it helps, on h_k; features
         that do not help get no weight.
+        "refined" then fits the model itself to the labels by least squares from the spectral features, with
+        as many components as held-out samples tell (`refine.refine`), and keeps the better of both.
     label_transform : "auto", str or callable
         What becomes of the labels in the operator, see `labels.fit_label_transform`; "auto" is "identity"
         for "paper", "normalised" otherwise.
@@ -136,7 +122,7 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
         self,
         degree: int = 2,
         n_features: int | str = "auto",
-        estimator: str = "spectral",
+        estimator: str = "refined",
         label_transform: Any = "auto",
         center_trace: bool | str = "auto",
         residualize: bool | str = "auto",
@@ -200,139 +186,77 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
         KeyboardInterrupt
             If interrupted; with a `run_file` the same call resumes.
         """
-        self._check_options()
+        check_options(self)
         if self.run_file is not None:
             with RunFile(self.run_file):
                 pass  # what cannot be written is refused before the work
-        source = self._open_for_fit(X, y)
-        seeds = [int(s) for s in np.random.SeedSequence(self._seed()).generate_state(4, np.uint64)]
+        source = open_for_fit(self, X, y)
+        seeds = [
+            int(s) for s in np.random.SeedSequence(seed_of(self.random_state)).generate_state(5, np.uint64)
+        ]
         with single_threaded_blas():
-            linear = self._fit_linear(source, seeds[0])
-            preparation = fit_preparation(self._preparation(), source, seeds[1])
-            train, held_out = (
-                materialised(
-                    part.transformed(preparation, labels_fn=linear.residuals, dtype=self.dtype),
-                    self.dtype,
-                    IN_MEMORY,
-                )
-                for part in split(source, self._held_out_share(source.n_samples), seeds[2])
-            )
-            found = self._find(train, seeds[3])
-            if self.estimator == "paper":
-                readout = read_paper(held_out, found.features[found.outside], self.degree, self.link)
-            else:
-                readout = read_squares(
-                    held_out,
-                    found.features,
-                    self.degree,
-                    self.link,
-                    seeds[0],
-                    outside=found.outside,
-                    train=train,
-                )
-        self._adopt(self._settled(source, linear, preparation, found, readout))
+            fitted = self._fit(source, seeds)
+        self._adopt(fitted)
         if self.run_file is not None:
             arguments = self.get_params(deep=False)
             del arguments["progress"]
-            self._fitted.save(self.run_file, source, arguments, self.random_state)
+            fitted.save(self.run_file, source, arguments, self.random_state)
         return self
 
-    def _check_options(self) -> None:
-        def refuse(name: str, bound: str) -> None:
-            msg = f"`{name}` must be {bound}, got {getattr(self, name)!r}."
-            raise ValueError(msg)
-
-        if self.estimator == "refined":
-            msg = f"`estimator` must be one of {', '.join(ESTIMATORS)}: 'refined' is not available yet."
-            raise ValueError(msg)
-        if self.estimator not in ESTIMATORS:
-            refuse("estimator", f"one of {', '.join(ESTIMATORS)}")
-        if self.n_features != "auto" and not (_is_int(self.n_features) and self.n_features >= 1):  # type: ignore[operator]
-            refuse("n_features", '"auto" or an integer of at least 1')
-        for name in ("linear", "center_trace"):
-            if getattr(self, name) not in ("auto", True, False):
-                refuse(name, '"auto", True or False')
-        if self.estimator == "paper" and self.linear is True:
-            refuse("linear", '"auto" or False for the paper\'s estimator')
-        if self.residualize not in ("auto", False):
-            refuse("residualize", '"auto" or False')
-        if self.smoothness != 0.0:
-            refuse("smoothness", "0.0")
-        for name in ("graph", "comm"):
-            if getattr(self, name) is not None:
-                refuse(name, "None")
-        if np.dtype(self.dtype) not in (np.float32, np.float64):
-            refuse("dtype", "float32 or float64")
-        if not (isinstance(self.link, str) and self.link == "auto"):
-            named_link(self.link)
-
-    def _seed(self) -> int:
-        state = self.random_state
-        if state is None:
-            return _DEFAULT_SEED
-        if isinstance(state, np.random.Generator):
-            return int(state.integers(2**63))
-        if isinstance(state, np.random.RandomState):
-            return int(state.randint(2**31))
-        if not _is_int(state) or state < 0:
-            msg = f"`random_state` must be None, a generator or an integer of at least 0, got {state!r}."
-            raise ValueError(msg)
-        return int(state)
-
-    def _open_for_fit(self, X: Samples, y: ArrayLike | None) -> SampleSource:
-        if isinstance(X, SampleSource | str | os.PathLike):
-            if y is not None:
-                msg = "`y` must be None when `X` is a source or a path, which has its own labels."
-                raise ValueError(msg)
-            source = X if isinstance(X, SampleSource) else open_source(X)
-            if not source.has_target:
-                msg = f"`X` must have a target to fit: {source.name} has none."
-                raise ValueError(msg)
-            if source.n_samples < 2:
-                msg = f"`X` must have at least 2 samples, got {source.n_samples}."
-                raise ValueError(msg)
-            source.validate()
-            self.n_features_in_ = source.n_inputs
-            if source.input_names != tuple(default_names(source.n_inputs)):
-                self.feature_names_in_ = np.array(source.input_names, dtype=object)
-            elif hasattr(self, "feature_names_in_"):
-                del self.feature_names_in_
-        else:
-            X, y = validate_data(
-                self, X, y, dtype=[np.float64, np.float32], ensure_min_samples=2, y_numeric=True
-            )
-            names = getattr(self, "feature_names_in_", None)
-            source = open_source((X, y)) if names is None else open_source((X, y), inputs=list(names))
-        n_packed = check_size(source.n_inputs, self.degree)
-        if self.n_features != "auto" and self.n_features > n_packed:  # type: ignore[operator]
-            msg = (
-                f"`n_features` must be in 1..{n_packed} for {source.n_inputs} inputs and degree"
-                f" {self.degree}, got {self.n_features}."
-            )
-            raise ValueError(msg)
-        return source
-
-    def _preparation(self) -> str:
-        return "none" if self.estimator == "paper" and self.prepare == "auto" else self.prepare
-
-    def _held_out_share(self, n_samples: int) -> float:
-        """Return the share of the samples that reads the features out: the paper's half, or some 1000."""
-        return 0.5 if self.estimator == "paper" else min(max(1000.0 / n_samples, 0.1), 0.2)
-
-    def _fit_linear(self, source: SampleSource, seed: int) -> _LinearPart:
-        """Fit the linear part, or the mean where there is none."""
-        wanted = self.linear is True or (
-            self.linear == "auto" and self.estimator != "paper" and source.n_inputs <= LINEAR_INPUTS
+    def _fit(self, source: SampleSource, seeds: list[int]) -> Fitted:
+        paper = self.estimator == "paper"
+        linear = fit_linear(
+            source,
+            wanted=self.linear is True
+            or (self.linear == "auto" and not paper and source.n_inputs <= LINEAR_INPUTS),
+            forced=self.linear is True,
+            seed=seeds[0],
         )
-        moments = FoldedMoments(source.n_inputs * wanted + 1, source.n_samples, seed)
-        for chunk in source.chunks():
-            y = np.asarray(chunk.y)[:, np.newaxis]
-            moments.add(chunk.start, np.hstack([chunk.X, y]) if wanted else y)
-        if wanted:
-            fit = fit_ridge(moments)
-            if fit.helps or self.linear is True:
-                return _LinearPart(fit.coefficients, fit.intercept, fit.r2)
-        return _LinearPart(np.zeros(source.n_inputs), float(moments.total().mean[-1]), 0.0)
+        preparation = fit_preparation(
+            "none" if paper and self.prepare == "auto" else self.prepare, source, seeds[1]
+        )
+        # What reads features out are samples that they have not seen: the paper's half, or some 1000.
+        share = 0.5 if paper else min(max(1000.0 / source.n_samples, 0.1), 0.2)
+        train, held_out = (
+            materialised(
+                part.transformed(preparation, labels_fn=linear.residuals, dtype=self.dtype),
+                self.dtype,
+                IN_MEMORY,
+            )
+            for part in split(source, share, seeds[2])
+        )
+        found = self._find(train, seeds[3])
+        if paper:
+            readout = read_paper(held_out, found.features[found.outside], self.degree, self.link)
+        else:
+            readout = read_squares(
+                held_out,
+                found.features,
+                self.degree,
+                self.link,
+                seeds[0],
+                outside=found.outside,
+                train=train,
+            )
+        outcome = Outcome(readout)
+        if self.estimator == "refined":
+            outcome = refine_readout(
+                train,
+                held_out,
+                found,
+                readout,
+                degree=self.degree,
+                link=self.link,
+                n_features=self._n_features(),
+                max_steps=min(STEPS, int(self.max_passes - found.spectrum.n_passes)),
+                dtype=self.dtype,
+                seed=seeds[4] % 2**32,
+                progress=self.progress,
+            )
+        return self._settled(source, linear, preparation, found, readout.r2, outcome)
+
+    def _n_features(self) -> int | None:
+        return None if self.n_features == "auto" else int(self.n_features)
 
     def _find(self, train: SampleSource, seed: int) -> Candidates:
         paper = self.estimator == "paper"
@@ -348,7 +272,7 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
         )
         return find_candidates(
             operator,
-            None if self.n_features == "auto" else int(self.n_features),
+            self._n_features(),
             tol=self.tol,
             max_passes=self.max_passes,
             seed=seed,
@@ -359,14 +283,17 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
     def _settled(
         self,
         source: SampleSource,
-        linear: _LinearPart,
+        linear: LinearPart,
         preparation: Preparation,
         found: Candidates,
-        readout: Readout,
+        spectral_r2: float,
+        outcome: Outcome,
     ) -> Fitted:
         """Put the parts together; where the number of features is ours, without those of no weight."""
-        paper = self.estimator == "paper"
+        paper, readout = self.estimator == "paper", outcome.readout
         eigenvalues = found.spectrum.eigenvalues[found.outside if paper else slice(None)]
+        if outcome.n_steps:
+            eigenvalues = np.full(len(readout.features), np.nan)
         kept = np.ones(len(readout.features), dtype=bool)
         if self.n_features == "auto" and not paper:
             kept = (readout.weights != 0.0) | (readout.slopes != 0.0)
@@ -379,20 +306,22 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
         )
         status = found.spectrum.status
         report = FitReport(
-            Status.NO_FEATURE_FOUND if status.ok and not kept.any() else status,
-            self.estimator,
-            preparation.name,
-            self.degree,
-            source.n_samples,
-            source.n_inputs,
-            check_size(source.n_inputs, self.degree),
-            found.spectrum.n_passes,
-            len(readout.features),
-            eigenvalues[kept],
-            readout.weights,
-            readout.slopes,
-            linear.r2,
-            readout.r2,
+            status=Status.NO_FEATURE_FOUND if status.ok and not kept.any() else status,
+            estimator=self.estimator,
+            preparation=preparation.name,
+            degree=self.degree,
+            n_samples=source.n_samples,
+            n_inputs=source.n_inputs,
+            n_packed=check_size(source.n_inputs, self.degree),
+            n_passes=found.spectrum.n_passes + outcome.n_passes,
+            n_features=len(readout.features),
+            n_steps=outcome.n_steps,
+            eigenvalues=eigenvalues[kept],
+            weights=readout.weights,
+            slopes=readout.slopes,
+            linear_r2=linear.r2,
+            feature_r2=readout.r2,
+            spectral_r2=spectral_r2,
         )
         named = hasattr(self, "feature_names_in_")
         return Fitted(readout, linear.coef, preparation, source.input_names, named, found.spectrum, report)
@@ -526,7 +455,3 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
         model = cls(**{name: value for name, value in arguments.items() if name in known})
         model._adopt(fitted)
         return model
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)

@@ -50,12 +50,16 @@ class FitReport:
         Passes over the samples of the features.
     n_features : int
         Features kept.
+    n_steps : int
+        Steps of the refinement, 0 where there was none or the spectral features did better.
     eigenvalues : ndarray of float64, shape (K,)
-        Of the operator, one a feature; for "paper" those of the span, since its features are turned.
+        Of the operator, one a feature; for "paper" those of the span, since its features are turned; NaN for
+        refined features.
     weights, slopes : ndarray of float64, shape (K,)
         As in the estimator.
-    linear_r2, feature_r2 : float
-        Cross-validated R^2 of the linear part, and of the features on what it leaves.
+    linear_r2, feature_r2, spectral_r2 : float
+        R^2, on samples not fitted to, of the linear part; and on what it leaves of the features, and of the
+        spectral features before refinement.
     """
 
     status: Status
@@ -67,21 +71,25 @@ class FitReport:
     n_packed: int
     n_passes: float
     n_features: int
+    n_steps: int
     eigenvalues: Array
     weights: Array
     slopes: Array
     linear_r2: float
     feature_r2: float
+    spectral_r2: float
 
     def summary(self) -> str:
         """Return the lines above the table."""
+        inputs = f"{self.n_inputs} inputs {_DONE[self.preparation]}"
+        r2 = f"{self.linear_r2:.4f} of the linear part, {self.feature_r2:.4f} of the features on the rest"
+        if self.n_steps:
+            r2 += f" ({self.spectral_r2:.4f} before {self.n_steps} steps of refinement)"
         return (
             f"{self.n_features} features by the {self.estimator} estimator in {self.n_passes:.3g} passes."
             f"\n{self.status.value}"
-            f"\ndegree {self.degree}, {self.n_inputs} inputs {_DONE[self.preparation]}, D = {self.n_packed}"
-            f", n = {self.n_samples}"
-            f"\ncross-validated R^2: {self.linear_r2:.4f} of the linear part, {self.feature_r2:.4f} of the"
-            " features on what it leaves"
+            f"\ndegree {self.degree}, {inputs}, D = {self.n_packed}, n = {self.n_samples}"
+            f"\ncross-validated R^2: {r2}"
         )
 
     def __str__(self) -> str:
@@ -89,7 +97,10 @@ class FitReport:
         if self.n_features:
             lines.append(f"{'feature':>7} {'eigenvalue':>11} {'weight':>11} {'slope':>11}")
             rows = zip(self.eigenvalues, self.weights, self.slopes, strict=True)
-            lines += [f"{k:>7} {w:>11.4g} {a:>11.4g} {b:>11.4g}" for k, (w, a, b) in enumerate(rows)]
+            lines += [
+                f"{k:>7} {'' if np.isnan(w) else format(w, '.4g'):>11} {a:>11.4g} {b:>11.4g}"
+                for k, (w, a, b) in enumerate(rows)
+            ]
         return "\n".join(lines)
 
 
@@ -128,6 +139,7 @@ class Fitted:
             "slopes": self.readout.slopes,
             "intercept": self.readout.intercept,
             "r2": self.readout.r2,
+            "offset": self.readout.offset,
             "link": _kind(link),
             "link_parameters": link.parameters if isinstance(link, FittedLink) else {},
             "coef": self.coef,
@@ -186,6 +198,7 @@ class Fitted:
                 if name == "fitted"
                 else named_link(link if name == "callable" else name),
                 values["r2"],
+                values["offset"],
             ),
             values["coef"],
             Preparation(values["preparation"], values["preparation_arrays"]),

@@ -33,12 +33,13 @@ Array: TypeAlias = NDArray[np.float64]
 
 LINK_ROWS = 200_000  # samples that decide a fitted link: it has some 12 degrees of freedom
 SIGNIFICANT = 3.0  # standard errors from which a feature counts
+_CLEARLY = 3.0  # standard errors
 _ENTRIES = 10_000_000  # of a matrix of samples that is held at once: 80 MB
 
 
 @dataclass(frozen=True, eq=False)
 class Readout:
-    """prediction = intercept + link(sum_k weights_k (h_k^2 - 1)/sqrt 2 + slopes_k h_k), h = <features, F>.
+    """y = intercept + link(offset + sum_k weights_k (h_k^2 - 1)/sqrt 2 + slopes_k h_k), h = <features, F>.
 
     Attributes
     ----------
@@ -49,6 +50,7 @@ class Readout:
     link : Link or FittedLink
     r2 : float
         1 - error / error of the mean, cross-validated on the samples of the readout.
+    offset : float
     """
 
     features: Array
@@ -57,10 +59,11 @@ class Readout:
     intercept: float
     link: AnyLink
     r2: float
+    offset: float = 0.0
 
     def combine(self, H: Array) -> Array:
         """Return the estimate of h2 from latents, (m, K) -> (m,)."""
-        return squares(H) @ self.weights + H @ self.slopes
+        return self.offset + squares(H) @ self.weights + H @ self.slopes
 
     def __call__(self, H: Array) -> Array:
         """Predict from latents, (m, K) -> (m,)."""
@@ -211,7 +214,12 @@ def _r2(prediction: Array, y: Array) -> float:
     return 1.0 - float(np.mean((y - prediction) ** 2)) / spread if spread > 0.0 else 0.0
 
 
-def _with_fitted_link(fit: Readout, h2: Array, y: Array, seed: int) -> Readout | None:
+def is_curved(fit: Readout, source: SampleSource, degree: int, seed: int) -> bool:
+    """Whether a fitted link clearly predicts samples better than the identity of a readout."""
+    return _with_fitted_link(fit, *_combined(fit, source, degree), seed, by=_CLEARLY) is not None
+
+
+def _with_fitted_link(fit: Readout, h2: Array, y: Array, seed: int, *, by: float = 1.0) -> Readout | None:
     """Return the readout through a fitted link if that has the smaller cross-validated error."""
     fold = shuffled_ranks(0, len(y), len(y), seed)[0] % N_FOLDS
     errors = np.empty((2, N_FOLDS))
@@ -224,7 +232,7 @@ def _with_fitted_link(fit: Readout, h2: Array, y: Array, seed: int) -> Readout |
         rest = y - h2
         errors[0, i] = np.mean((rest[held_out] - rest[~held_out].mean()) ** 2)
         errors[1, i] = np.mean((y - prediction)[held_out] ** 2)
-    if not is_better(errors[1], errors[0]):
+    if not is_better(errors[1], errors[0], by=by):
         return None
     return replace(fit, link=fit_link(h2, y), intercept=0.0, r2=_r2(prediction, y))
 

@@ -58,7 +58,7 @@ def test_fit_ends_with_r2_on_rows_the_fit_never_saw(table, capsys):
     status, out, err = run(capsys, "fit", table, "--degree", 1, "--seed", 7)
     assert status == 0
     assert err == ""
-    assert re.match(r"[2-6] features by the spectral estimator", out)
+    assert re.match(r"[2-6] features by the refined estimator", out)
     scores = dict(re.findall(r"^  (.+?) +(-?\d\.\d{4})$", out, flags=re.MULTILINE))
     assert set(scores) == {"this fit", "ridge on raw columns", "mean"}
     assert out.rstrip().endswith(scores["mean"])
@@ -92,7 +92,7 @@ def test_inspect_shows_spectrum_features_and_held_out_error(table, capsys):
     _, fitted, _ = run(capsys, "fit", table, "--degree", 2, "--features", 3)
     status, out, err = run(capsys, "inspect", "run.h5", "--features", 2, "--terms", 3)
     assert (status, err) == (0, "")
-    assert "3 features by the spectral estimator" in out
+    assert "3 features by the refined estimator" in out
     assert "spectrum: 3 eigenvalues" in out
     assert out.count("\nfeature ") == 2
     assert "(1 more: --features 3)" in out

@@ -1,5 +1,6 @@
 import pickle
 import tracemalloc
+from dataclasses import replace
 
 import h5py
 import numpy as np
@@ -46,6 +47,7 @@ def overlaps(found, true):
 @parametrize_with_checks(
     [
         HierarchicalSpectralRegressor(),
+        HierarchicalSpectralRegressor(estimator="spectral"),
         HierarchicalSpectralRegressor(estimator="paper"),
         HierarchicalSpectralRegressor(degree=1, n_features=1, prepare="whiten", dtype="float64"),
     ]
@@ -100,6 +102,67 @@ def test_the_papers_estimator_finds_them_too_and_normalised_labels_find_more():
     ]
     assert found[0][0] > 0.9
     assert (found[1] > found[0]).all()
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.5])
+@pytest.mark.parametrize("degree", [1, 2])
+def test_refined_features_predict_better_than_spectral_ones(degree, noise):
+    teacher = HierarchicalModel(20 if degree == 1 else 8, degree, 6, 0.7, seed=23)
+    X, y = samples(40 * teacher.n_packed, teacher=teacher, noise=noise)
+    X_test, y_test = teacher.sample(4000, 37)
+    errors = {}
+    for estimator in ("spectral", "refined"):
+        model = HierarchicalSpectralRegressor(degree, estimator=estimator).fit(X, y)
+        errors[estimator] = np.mean((y_test - model.predict(X_test)) ** 2)
+    assert errors["refined"] < (0.7 if noise else 0.05) * errors["spectral"]
+    assert model.report_.n_steps > 0
+    assert model.report_.feature_r2 > model.report_.spectral_r2
+    assert f"before {model.report_.n_steps} steps of refinement" in str(model.report_)
+    assert np.isnan(model.report_.eigenvalues).all()
+    assert_allclose(model.features_ @ model.features_.T, np.eye(len(model.features_)), atol=1e-6)
+
+
+def test_a_refinement_that_is_no_better_is_not_taken(monkeypatch):
+    import matfree_hier.fitting as module
+
+    refine = module.refine
+
+    def spoilt(*args, **options):
+        found = refine(*args, **options)
+        return replace(found, held_out_error=2.0, weights=5.0 * found.weights)
+
+    X, y = samples(3000)
+    monkeypatch.setattr(module, "refine", spoilt)
+    model = HierarchicalSpectralRegressor().fit(X, y)
+    plain = HierarchicalSpectralRegressor(estimator="spectral").fit(X, y)
+    assert_array_equal(model.predict(X), plain.predict(X))
+    assert model.report_.n_steps == 0
+    assert model.report_.n_passes > plain.report_.n_passes
+
+
+@pytest.mark.parametrize("n_features", [1, 4])
+def test_a_given_number_of_features_is_kept_by_the_refinement(n_features):
+    X, y = samples(3000)
+    model = HierarchicalSpectralRegressor(n_features=n_features, link="identity").fit(X, y)
+    assert model.report_.n_steps > 0
+    assert np.count_nonzero(model.weights_) == n_features
+
+
+def test_a_given_link_is_refined_through():
+    X, y = samples(6000)
+    model = HierarchicalSpectralRegressor(link=np.tanh).fit(X, np.tanh(y) + 2.0)
+    assert model.report_.n_steps > 0
+    X, y = TEACHER.sample(3000, 37)
+    assert model.score(X, np.tanh(y) + 2.0) > 0.95
+
+
+def test_an_interrupted_refinement_raises_keyboard_interrupt(monkeypatch):
+    import matfree_hier.fitting as module
+
+    refine = module.refine
+    monkeypatch.setattr(module, "refine", lambda *a, **k: replace(refine(*a, **k), status=Status.INTERRUPTED))
+    with pytest.raises(KeyboardInterrupt):
+        HierarchicalSpectralRegressor().fit(*samples(2000))
 
 
 def test_transform_gives_the_latents_that_predict_uses():
@@ -159,7 +222,7 @@ def test_features_never_make_it_worse_than_the_linear_part_by_more_than_noise(se
 @pytest.mark.parametrize("y", [np.full(50, 3.0), np.zeros(50)])
 def test_constant_labels_are_predicted(y):
     X = np.random.default_rng(5).standard_normal((50, 4))
-    for estimator in ("spectral", "paper"):
+    for estimator in ("refined", "spectral", "paper"):
         model = HierarchicalSpectralRegressor(estimator=estimator).fit(X, y)
         assert_allclose(model.predict(X), y, atol=1e-12)
 
@@ -247,12 +310,13 @@ def test_the_same_random_state_gives_the_same_bits():
 # --- links -------------------------------------------------------------------------------------------------
 
 
-def test_a_link_is_fitted_where_it_helps():
-    X, y = samples(40_000)
+@pytest.mark.parametrize("estimator", ["refined", "spectral"])
+def test_a_link_is_fitted_where_it_helps(estimator):
+    X, y = samples(10_000)
     y = np.tanh(2 * y)
-    model = HierarchicalSpectralRegressor(n_features=3).fit(X, y)
+    model = HierarchicalSpectralRegressor(n_features=3, estimator=estimator).fit(X, y)
     assert isinstance(model.link_, FittedLink)
-    plain = HierarchicalSpectralRegressor(n_features=3, link="identity").fit(X, y)
+    plain = HierarchicalSpectralRegressor(n_features=3, estimator=estimator, link="identity").fit(X, y)
     X, y = samples(3000, seed=37)
     assert model.score(X, np.tanh(2 * y)) > plain.score(X, np.tanh(2 * y)) + 0.03
 
@@ -261,7 +325,7 @@ def test_a_link_is_fitted_where_it_helps():
 
 
 @pytest.mark.parametrize("prepare", ["none", "whiten", "gaussianise"])
-@pytest.mark.parametrize("estimator", ["spectral", "paper"])
+@pytest.mark.parametrize("estimator", ["refined", "spectral", "paper"])
 def test_a_stored_fit_comes_back_to_the_last_bit(tmp_path, prepare, estimator):
     X, y = samples(2000)
     path = f"{tmp_path / 'run.h5'}::mine"
@@ -308,8 +372,6 @@ def test_loading_what_is_not_there_is_refused(tmp_path):
 
 
 def ending(monkeypatch, status):
-    from dataclasses import replace
-
     import matfree_hier.spectral as module
 
     solve = module.top_eigenpairs
@@ -347,8 +409,7 @@ def test_an_unconverged_fit_says_so_and_predicts(monkeypatch):
         ({"n_features": 0}, '`n_features` must be "auto" or an integer of at least 1, got 0'),
         ({"n_features": True}, '`n_features` must be "auto" or an integer of at least 1, got True'),
         ({"n_features": 37}, r"`n_features` must be in 1\.\.36 for 8 inputs and degree 2, got 37"),
-        ({"estimator": "pca"}, "`estimator` must be one of paper, spectral, got 'pca'"),
-        ({"estimator": "refined"}, "`estimator` must be one of paper, spectral: 'refined' is not available"),
+        ({"estimator": "pca"}, "`estimator` must be one of paper, spectral, refined, got 'pca'"),
         (
             {"prepare": "pca"},
             "`prepare` must be one of auto, none, standardise, whiten, gaussianise, got 'pca'",
@@ -411,7 +472,7 @@ def test_memory_does_not_grow_with_the_number_of_samples_but_for_labels(tmp_path
         np.savez(tmp_path / "data.npz", X=X, y=X[:, 0] ** 2)
         del X
         tracemalloc.start()
-        HierarchicalSpectralRegressor(degree=1, n_features=1).fit(tmp_path / "data.npz")
+        HierarchicalSpectralRegressor(1, n_features=1, estimator="spectral").fit(tmp_path / "data.npz")
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     growth = (peaks[1] - peaks[0]) / (sizes[1] - sizes[0])

@@ -1,0 +1,204 @@
+"""The stages of a fit, in order: linear part, candidates, readout, refinement."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matfree_hier.links import FittedLink
+from matfree_hier.moments import FoldedMoments, fit_ridge
+from matfree_hier.readout import Readout, is_curved, latent_chunks
+from matfree_hier.refine import Refined, refine
+from matfree_hier.spectral import Candidates
+from matfree_hier.status import Status
+
+if TYPE_CHECKING:
+    from matfree_hier.sources import SampleSource
+
+Array: TypeAlias = NDArray[np.float64]
+
+STEPS = 40  # of a refinement, at most
+_NEGLIGIBLE = 0.005  # share of the error left
+_LITTLE = 0.8  # of the error left after a refinement: worth another one with slopes
+_EVIDENCE = 10.0  # samples' worth of error by which a refinement must be better
+
+
+@dataclass(frozen=True, eq=False)
+class LinearPart:
+    """y = x @ coef + intercept, fitted to raw columns.
+
+    Attributes
+    ----------
+    coef : ndarray of float64, shape (d,)
+    intercept : float
+    r2 : float
+        Cross-validated.
+    """
+
+    coef: Array
+    intercept: float
+    r2: float
+
+    def residuals(self, X: NDArray[Any], y: Array) -> Array:
+        """Return what is left of labels, shape (m,)."""
+        return np.asarray(y - self.intercept - np.asarray(X, dtype=np.float64) @ self.coef)
+
+
+def fit_linear(source: SampleSource, *, wanted: bool, forced: bool, seed: int) -> LinearPart:
+    """Fit ridge regression on the raw columns if wanted, and if it helps or is forced; else the mean.
+
+    O(n d^2 + d^3) time and O(d^2) memory.
+    """
+    moments = FoldedMoments(source.n_inputs * wanted + 1, source.n_samples, seed)
+    for chunk in source.chunks():
+        y = np.asarray(chunk.y)[:, np.newaxis]
+        moments.add(chunk.start, np.hstack([chunk.X, y]) if wanted else y)
+    if wanted:
+        fit = fit_ridge(moments)
+        if fit.helps or forced:
+            return LinearPart(fit.coefficients, fit.intercept, fit.r2)
+    return LinearPart(np.zeros(source.n_inputs), float(moments.total().mean[-1]), 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What became of a readout.
+
+    Attributes
+    ----------
+    readout : Readout
+        The better one.
+    n_passes : float
+    n_steps : int
+        Of the refinement that was chosen, 0 if none was.
+    """
+
+    readout: Readout
+    n_passes: float = 0.0
+    n_steps: int = 0
+
+
+def refine_readout(
+    train: SampleSource,
+    held_out: SampleSource,
+    candidates: Candidates,
+    readout: Readout,
+    *,
+    degree: int,
+    link: Any,
+    n_features: int | None,
+    max_steps: int,
+    dtype: Any,
+    seed: int,
+    progress: bool | None = None,
+) -> Outcome:
+    """Refine the candidates outside the bulk, and keep the outcome if it is better on held-out samples.
+
+    With ``link="auto"`` the link is fitted where the readout fitted one, and else once more where the outcome
+    is curved. Where that gains little over a readout with terms in h_k, which the model of `refine` does not
+    have, these terms are taken off the labels and join the result as slopes. Every refinement starts from the
+    candidates, which have not seen the held-out samples.
+
+    Parameters
+    ----------
+    train, held_out : SampleSource
+        Labels less the linear part.
+    candidates, readout
+        The spectral stage, and what it reads out.
+    degree, link, n_features, max_steps, dtype, seed, progress
+        As in `refine`.
+    """
+    if not candidates.outside.any() or max_steps < 1 or min(train.n_samples, held_out.n_samples) < 2:
+        return Outcome(readout)
+    attempt = _Attempts(train, held_out, candidates, readout)
+    options = {
+        "degree": degree,
+        "n_features": n_features,
+        "max_steps": max_steps,
+        "dtype": dtype,
+        "seed": seed,
+        "progress": progress,
+    }
+    plain = np.zeros(candidates.features.shape[1])
+    if link != "auto" or isinstance(readout.link, FittedLink):
+        attempt(link, plain, options)
+    else:
+        attempt("identity", plain, options)
+        if is_curved(attempt.best, held_out, degree, seed):
+            attempt("auto", plain, options)
+    if readout.slopes.any() and readout.link.name == attempt.best.link.name == "identity":
+        left, before = 1.0 - attempt.best.r2, 1.0 - readout.r2
+        if left > _LITTLE * before:
+            attempt("identity", readout.slopes @ readout.features, options)
+    if 1.0 - attempt.best.r2 < (1.0 - readout.r2) * (1.0 - _EVIDENCE / held_out.n_samples):
+        return Outcome(attempt.best, attempt.n_passes, attempt.n_steps)
+    return Outcome(readout, attempt.n_passes)
+
+
+class _Attempts:
+    """Refinements of one start; the best so far is kept."""
+
+    def __init__(
+        self, train: SampleSource, held_out: SampleSource, candidates: Candidates, readout: Readout
+    ) -> None:
+        self.parts = train, held_out
+        self.rows = candidates.features[candidates.outside]
+        self.weights = candidates.spectrum.eigenvalues[candidates.outside]
+        # A link that was given leaves no freedom for a constant outside it but what the readout found.
+        free = isinstance(readout.link, FittedLink) or readout.link.name == "identity"
+        self.constant = 0.0 if free else readout.intercept
+        self.spread = float(np.mean((held_out.labels() - train.labels().mean()) ** 2)) or 1.0
+        self.n_passes, self.n_steps = 0.0, 0
+        self.best: Readout
+
+    def __call__(self, link: Any, direction: Array, options: dict[str, Any]) -> None:
+        """Refine against the labels less <direction, F>."""
+        parts = [_without(part, direction, self.constant, options["degree"]) for part in self.parts]
+        found = refine(parts[0], self.rows, self.weights, held_out=parts[1], link=link, **options)
+        if found.status is Status.INTERRUPTED:
+            raise KeyboardInterrupt
+        scale = float(np.var(np.concatenate([part.labels() for part in parts]))) or 1.0
+        error = found.held_out_error * scale
+        if options["n_features"] is None:
+            found = _without_negligible(found, error)
+        outcome = _joined(found, direction, self.constant, 1.0 - error / self.spread)
+        self.n_passes += found.n_passes
+        if not self.n_steps or outcome.r2 > self.best.r2:
+            self.best, self.n_steps = outcome, found.n_steps
+
+
+def _without(source: SampleSource, direction: Array, constant: float, degree: int) -> SampleSource:
+    """Return the samples with labels less <direction, F> and a constant."""
+    if not direction.any():
+        return source if constant == 0.0 else source.with_labels(source.labels() - constant)
+    parts = [y - H[:, 0] - constant for _, H, y in latent_chunks(source, direction[np.newaxis], degree)]
+    return source.with_labels(np.concatenate(parts))
+
+
+def _without_negligible(refined: Refined, error: float) -> Refined:
+    """Drop the weakest features which together make less than a small share of the error that is left."""
+    weakest_first = np.argsort(np.abs(refined.weights), kind="stable")
+    explained = np.cumsum(refined.weights[weakest_first] ** 2)
+    kept = np.sort(weakest_first[explained > _NEGLIGIBLE * error])
+    if refined.link.name != "identity" or len(kept) == len(refined.weights):
+        return refined
+    return replace(refined, features=refined.features[kept], weights=refined.weights[kept])
+
+
+def _joined(refined: Refined, direction: Array, constant: float, r2: float) -> Readout:
+    """Return the refined model plus <direction, F> as a readout of orthonormal features."""
+    features, weights, link = refined.features, refined.weights, refined.link
+    slopes = features @ direction
+    rest = direction - slopes @ features
+    rest -= (features @ rest) @ features
+    length = float(np.linalg.norm(rest))
+    if length > 1e-9 * float(np.linalg.norm(direction)):
+        features = np.vstack([features, rest / length])
+        weights, slopes = np.append(weights, 0.0), np.append(slopes, length)
+    offset, intercept = refined.offset, constant
+    if link.name == "identity":
+        offset, intercept = 0.0, constant + refined.offset
+    return Readout(features, weights, slopes, intercept, link, r2, offset)
