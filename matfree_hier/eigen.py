@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-import operator as op
 import time
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
-from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from matfree_hier import peers
+from matfree_hier.arguments import (
+    as_operator,
+    checked_start,
+    probe,
+    require_one_of,
+    require_symmetric,
+    resolved_options,
+)
 from matfree_hier.coarse import heavy_samples, squared_norms
 from matfree_hier.interrupts import Interrupts
-from matfree_hier.krylov import BlockKrylov, Options, Outcome, Ritz
+from matfree_hier.krylov import BlockKrylov
 from matfree_hier.operator import MomentOperator, single_threaded_blas
 from matfree_hier.products import OperatorFault, Products
 from matfree_hier.progress import SolveProgress
+from matfree_hier.records import Outcome
 from matfree_hier.result import EigenResult, History
 from matfree_hier.resume import StoredSolve, digest, fingerprint
 from matfree_hier.status import Status
 from matfree_hier.stopping import OutlierRule, ResidualRule, Rule
-from matfree_hier.subspace import Which, with_positive_peaks
+from matfree_hier.subspace import with_positive_peaks
 from matfree_hier.theory import predict_spectrum
 
 if TYPE_CHECKING:
@@ -29,25 +36,27 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import ArrayLike, NDArray
+    from scipy.sparse.linalg import LinearOperator
+
+    from matfree_hier.records import Options, Ritz
 
     Array = NDArray[np.float64]
 
 Method: TypeAlias = Literal["auto", "krylov", "lobpcg", "arpack", "dense", "gram", "primme"]
-Stop: TypeAlias = Literal["residual", "outliers"]
+"""The methods by name, for annotations."""
 
 _METHODS = ("auto", "krylov", "lobpcg", "arpack", "dense", "gram", "primme")
 _WHICH = ("LM", "LA", "SA", "BE")
-_BASIS_BYTES = 2**31  # of V and C V together, by default
-_BASIS_BLOCKS = 40  # and no more blocks than this, since Rayleigh-Ritz costs the cube
+_ZERO = 100.0  # a norm below this many eps of what was subtracted as the shift is rounding
 
 
 def top_eigenpairs(
     C: LinearOperator[Any] | ArrayLike,
     k: int,
-    which: Which = "LM",
-    method: Method = "auto",
+    which: str = "LM",
+    method: str = "auto",
     tol: float = 1e-6,
-    stop: Stop = "residual",
+    stop: str = "residual",
     block_size: int | None = None,
     max_basis: int | None = None,
     max_passes: float = 100,
@@ -129,17 +138,17 @@ def top_eigenpairs(
     >>> result.eigenvalues.round(12), result.status.name
     (array([-5.,  3.]), 'CONVERGED')
     """
-    linear = _as_operator(C)
+    linear = as_operator(C)
     size = int(linear.shape[0])
-    _require_one_of("which", which, _WHICH)
-    _require_one_of("method", method, _METHODS)
-    _require_one_of("stop", stop, ("residual", "outliers"))
+    require_one_of("which", which, _WHICH)
+    require_one_of("method", method, _METHODS)
+    require_one_of("stop", stop, ("residual", "outliers"))
     for name, value in (("metric", metric), ("preconditioner", preconditioner)):
         if value is not None:
             msg = f"`{name}` must be None, got {value!r}: generalised problems are not available."
             raise ValueError(msg)
-    options = _options(linear, k, which, tol, block_size, max_basis, max_passes, seed)
-    first = None if start is None else _start(start, size)
+    options = resolved_options(linear, k, which, tol, block_size, max_basis, max_passes, seed)
+    first = None if start is None else checked_start(start, size)
     if method == "gram" and not isinstance(linear, MomentOperator):
         msg = f'`method` "gram" needs a MomentOperator, got {type(C).__name__}.'
         raise ValueError(msg)
@@ -152,7 +161,7 @@ def top_eigenpairs(
         if run_file is None:
             return solve.run(None)
         try:  # a probe of its own: were it counted, passes would depend on the run file
-            operator = fingerprint(linear, lambda: _probe(Products(linear), seed)[1])
+            operator = fingerprint(linear, lambda: probe(Products(linear), seed)[1])
         except OperatorFault:
             return solve.run(None)
         configuration = solve.configuration(operator)
@@ -191,7 +200,7 @@ class _Solve:
         try:
             with Interrupts(lambda: self.products.running) as interrupts:
                 if not isinstance(self.products.operator, MomentOperator):
-                    _require_symmetric(self.products, self.options.seed)
+                    require_symmetric(self.products, self.options.seed)
                 if self.method == "krylov":
                     return self._krylov(interrupts, stored)
                 outcome = self._in_one_call()
@@ -256,6 +265,12 @@ class _Solve:
         return replace(result, message=" ".join(filter(None, [result.message, *stored.troubles])))
 
     def _result(self, outcome: Outcome, history: History) -> EigenResult:
+        C = self.products.operator
+        if isinstance(C, MomentOperator) and 0.0 < outcome.norm <= _ZERO * self.products.eps * abs(C.shift):
+            # Residuals over the norm would be rounding over rounding.
+            message = f"The operator is zero to rounding, {outcome.norm:.1e}."
+            zero = np.zeros_like(outcome.residuals)
+            outcome = replace(outcome, residuals=zero, status=Status.CONVERGED, message=message)
         message = outcome.message
         if outcome.status is Status.INTERRUPTED and self.stopped_by_caller:
             message = "The callback asked to stop."
@@ -284,116 +299,6 @@ def _edges(linear: LinearOperator[Any]) -> tuple[float, float] | None:
 
 def _nothing(size: int, status: Status, message: str) -> Outcome:
     return Outcome(np.empty(0), np.empty((size, 0)), np.empty(0), 0.0, status, message)
-
-
-# --- arguments ---------------------------------------------------------------------------------------------
-
-
-def _as_operator(C: Any) -> LinearOperator[Any]:
-    if isinstance(C, np.ndarray | list | tuple):
-        C = np.asarray(C)
-        if C.dtype.kind not in "biufc":
-            msg = f"`C` must hold numbers, got dtype {C.dtype}."
-            raise TypeError(msg)
-        if C.ndim == 2 and C.dtype.kind == "f" and not np.isfinite(C).all():
-            row, column = np.argwhere(~np.isfinite(C))[0]
-            msg = f"`C` must be finite, got {C[row, column]} at row {row}, column {column}."
-            raise ValueError(msg)
-    linear = aslinearoperator(C)
-    rows, columns = linear.shape
-    if rows != columns or rows < 1:
-        msg = f"`C` must be square and not empty, got shape {(rows, columns)}."
-        raise ValueError(msg)
-    if np.dtype(linear.dtype).kind == "c":
-        msg = f"`C` must be real, got dtype {linear.dtype}."
-        raise TypeError(msg)
-    return linear
-
-
-def _require_one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        msg = f"`{name}` must be one of {', '.join(allowed)}, got {value!r}."
-        raise ValueError(msg)
-
-
-def _options(
-    linear: LinearOperator[Any],
-    k: int,
-    which: str,
-    tol: float,
-    block_size: int | None,
-    max_basis: int | None,
-    max_passes: float,
-    seed: int,
-) -> Options:
-    size = int(linear.shape[0])
-    k = _integer("k", k, 1, size)
-    if not 0.0 < tol < 1.0:
-        msg = f"`tol` must be above 0 and below 1, got {tol}."
-        raise ValueError(msg)
-    if not max_passes >= 1:
-        msg = f"`max_passes` must be at least 1, got {max_passes}."
-        raise ValueError(msg)
-    if block_size is None:
-        tile = 16 if linear.dtype == np.float32 else 8
-        width = min(size, -(-k // tile) * tile)
-    else:
-        width = min(size, _integer("block_size", block_size, 1))
-    least = min(size, k + width)
-    if max_basis is None:
-        fitting = min(_BASIS_BLOCKS * width, _BASIS_BYTES // (16 * size))
-        basis = min(size, max(k + 4 * width, fitting))
-    else:
-        basis = min(size, _integer("max_basis", max_basis, least))
-    return Options(k, which, float(tol), width, basis, float(max_passes), _integer("seed", seed, 0))
-
-
-def _integer(name: str, value: Any, low: int, high: int | None = None) -> int:
-    bound = f"at least {low}" if high is None else f"in {low}..{high}"
-    try:
-        number = op.index(value)
-    except TypeError:
-        msg = f"`{name}` must be an integer {bound}, got {value!r}."
-        raise TypeError(msg) from None
-    if number < low or (high is not None and number > high):
-        msg = f"`{name}` must be {bound}, got {number}."
-        raise ValueError(msg)
-    return number
-
-
-def _start(start: ArrayLike, size: int) -> Array:
-    V = np.asarray(start)
-    if V.dtype.kind not in "biuf":
-        msg = f"`start` must hold real numbers, got dtype {V.dtype}."
-        raise TypeError(msg)
-    V = V.reshape(-1, 1) if V.ndim == 1 else V
-    if V.ndim != 2 or V.shape[0] != size or not 1 <= V.shape[1] <= size:
-        msg = f"`start` must have shape ({size},) or ({size}, s) with s in 1..{size}, got {np.shape(start)}."
-        raise ValueError(msg)
-    V = V.astype(np.float64)
-    bad = np.argwhere(~np.isfinite(V))
-    if len(bad):
-        msg = f"`start` must be finite, got {V[tuple(bad[0])]} at row {bad[0][0]}, column {bad[0][1]}."
-        raise ValueError(msg)
-    return V
-
-
-def _probe(products: Products, seed: int) -> tuple[Array, Array]:
-    xy = np.random.default_rng([seed, 2]).standard_normal((products.size, 2))
-    return xy, products(xy)
-
-
-def _require_symmetric(products: Products, seed: int) -> None:
-    """Compare x^T C y with y^T C x for two random vectors."""
-    xy, W = _probe(products, seed)
-    H = xy.T @ W
-    scale = float(np.linalg.norm(xy) * np.linalg.norm(W))
-    if abs(H[0, 1] - H[1, 0]) > 1e3 * products.eps * scale:
-        msg = (
-            "`C` must be symmetric; for two random vectors x^T C y and y^T C x differ by"
-            f" {abs(H[0, 1] - H[1, 0]):.1e}, got {H[0, 1]:.6g} and {H[1, 0]:.6g}."
-        )
-        raise ValueError(msg)
 
 
 def _choose(linear: LinearOperator[Any], options: Options) -> str:

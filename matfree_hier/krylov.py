@@ -18,14 +18,14 @@ Appl. 22 (2000), doi:10.1137/S0895479898334605. A. Stathopoulos, J. McCombs, PRI
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from matfree_hier.coarse import Model, solve_model
 from matfree_hier.products import OperatorFault, Products
-from matfree_hier.result import History
+from matfree_hier.records import Options, Outcome, Ritz, State
 from matfree_hier.status import Status
 from matfree_hier.stopping import ResidualRule, RitzValues, Rule, may_be_displaced, verdict
 from matfree_hier.subspace import ROUNDING, filled, orthonormal, product_noise, rayleigh_ritz, residual_floor
@@ -41,86 +41,8 @@ _CONTRACTION_MARGIN = 1.3  # on the guess of what the checking product gains
 _MODEL_MARGIN = 1.5  # on the guess of what a step by the coarse model gains
 _EARLY = 0.9  # the checking product is made early if residuals are expected below this share of `tol`
 _MAX_FAILED_CHECKS = 2
+_ROWS = 4096  # of the basis rotated at a time
 _EXPLORED = 6  # products after which a random block has seen what is extreme
-
-
-@dataclass(frozen=True)
-class Options:
-    """What a solve is asked for; see `top_eigenpairs`. Sizes are resolved: no None."""
-
-    k: int
-    which: str
-    tol: float
-    block_size: int
-    max_basis: int
-    max_passes: float
-    seed: int
-
-
-@dataclass(eq=False)
-class State:
-    """All that a solve needs to go on, besides what it was asked for."""
-
-    V: Array
-    """(D, m), orthonormal, Fortran order."""
-    W: Array
-    """(D, m), C V."""
-    H: Array
-    """(m, m), V^T C V."""
-    block: Array
-    """(D, b), orthonormal and off V: what C is applied to next."""
-    stage: str = "begin"
-    """What comes next: begin, expand, judge, prepare."""
-    norm: float = 0.0
-    """Largest absolute Ritz value seen."""
-    noise: float = 0.0
-    """Error of a column of W, estimated."""
-    low: float = np.inf
-    high: float = -np.inf
-    """Range of the Ritz values not asked for, of all passes."""
-    coefficients: Array = field(default_factory=lambda: np.empty((0, 2)))
-    """By pass: mean of the block's diagonal, mean square of its coupling to the basis."""
-    n_random: int = 0
-    """Random directions put in so far: the most copies of an eigenvalue that can show."""
-    depth: int = 0
-    """Products since random directions were last called for."""
-    worst: float = np.inf
-    """Largest residual over what is allowed, in the pass before."""
-    n_failed_checks: int = 0
-    passes: float = 0.0
-    """Passes when the stage began."""
-    seconds: float = 0.0
-    history: History = field(default_factory=History)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields, arrays not copied and in their memory order, to be stored."""
-        return vars(self) | {"history": self.history.to_arrays()}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> State:
-        """Rebuild a state from what `to_dict` returned."""
-        known = {f.name: values[f.name] for f in fields(cls)}
-        return cls(**known | {"history": History.from_arrays(values["history"])})
-
-
-@dataclass(frozen=True, eq=False)
-class Ritz(RitzValues):
-    """Ritz pairs of the basis as it is: coefficients S (m, m), residual vectors R (D, r)."""
-
-    S: Array
-    R: Array
-
-
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """How a solve ended: pairs ranked, not yet signed."""
-
-    values: Array
-    vectors: Array
-    residuals: Array
-    norm: float
-    status: Status
-    message: str
 
 
 class BlockKrylov:
@@ -154,13 +76,17 @@ class BlockKrylov:
     ) -> None:
         self.products, self.options, self.coarse = products, options, coarse
         self.rule = rule or ResidualRule(options.tol)
+        shape = (products.size, options.max_basis)
+        # Memory is taken as columns are written.
+        self._V, self._W = np.empty(shape, order="F"), np.empty(shape, order="F")
         if state is not None:
             self.state = State.from_dict(state)
+            self.state.V = _extended(self._V, 0, self.state.V)
+            self.state.W = _extended(self._W, 0, self.state.W)
             products.passes = self.state.passes
             return
-        empty = np.empty((products.size, 0), order="F")
-        first = empty if start is None else orthonormal(start)
-        self.state = State(empty, empty, np.zeros((0, 0)), first, passes=products.passes)
+        first = self._V[:, :0] if start is None else orthonormal(start)
+        self.state = State(self._V[:, :0], self._W[:, :0], np.zeros((0, 0)), first, passes=products.passes)
 
     # --- the loop ------------------------------------------------------------------------------------------
 
@@ -234,7 +160,7 @@ class BlockKrylov:
         state, Q = self.state, self.state.block
         W = self.products(Q)
         m, width = state.V.shape[1], Q.shape[1]
-        state.V, state.W = _appended(state.V, Q), _appended(state.W, W)
+        state.V, state.W = _extended(self._V, m, Q), _extended(self._W, m, W)
         H = np.zeros((m + width, m + width))
         H[:m, :m] = state.H
         H[:, m:] = state.V.T @ W
@@ -324,8 +250,11 @@ class BlockKrylov:
         state, options = self.state, self.options
         room = options.max_basis - options.block_size
         keep = min(room, max(options.k + options.block_size, options.max_basis // 2))
-        S = ritz.S[:, :keep]
-        state.V, state.W = np.asfortranarray(state.V @ S), np.asfortranarray(state.W @ S)
+        for columns in (state.V, state.W):
+            for start in range(0, len(columns), _ROWS):
+                rows = columns[start : start + _ROWS]
+                rows[:, :keep] = rows @ ritz.S[:, :keep]
+        state.V, state.W = self._V[:, :keep], self._W[:, :keep]
         state.H = np.diag(ritz.values[:keep])
 
     # --- when to stop --------------------------------------------------------------------------------------
@@ -469,11 +398,10 @@ class BlockKrylov:
         )
 
 
-def _appended(A: Array, B: Array) -> Array:
-    """Return [A, B] in Fortran order, so that bits do not depend on how the columns came together."""
-    out = np.empty((len(B), A.shape[1] + B.shape[1]), order="F")
-    out[:, : A.shape[1]], out[:, A.shape[1] :] = A, B
-    return out
+def _extended(buffer: Array, m: int, columns: Array) -> Array:
+    """Write columns into a buffer after its first m, and return the view of all."""
+    buffer[:, m : m + columns.shape[1]] = columns
+    return buffer[:, : m + columns.shape[1]]
 
 
 def _largest_cluster(values: Array, tolerance: float) -> int:

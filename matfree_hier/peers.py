@@ -6,6 +6,7 @@ Each gives an orthonormal block that should hold the wanted eigenvectors; what i
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,9 @@ from scipy.sparse import linalg as sparse
 from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, LinearOperator
 
 from matfree_hier import kernels
-from matfree_hier.krylov import Options, Outcome
 from matfree_hier.operator import MomentOperator, adjoint, project
 from matfree_hier.packing import check_memory
+from matfree_hier.records import Options, Outcome
 from matfree_hier.stopping import ResidualRule, RitzValues, verdict
 from matfree_hier.subspace import (
     ROUNDING,
@@ -158,10 +159,10 @@ def solve_lobpcg(products: Products, options: Options, start: Array | None = Non
         X = filled(first[:, :width], first[:, :0], width, rng)
         budget = (options.max_passes - products.passes - 1) / (len(ends) - len(blocks))
         tol = 0.5 * options.tol * norm
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), contextlib.suppress(np.linalg.LinAlgError, ValueError):
             warnings.simplefilter("ignore")
             values, X = lobpcg(operator, X, tol=tol, maxiter=max(int(budget) - 2, 1), largest=largest)[:2]
-        norm = max(norm, float(np.abs(values).max()))
+            norm = max(norm, float(np.abs(values).max()))
         blocks.append(orthonormal(np.asarray(X, dtype=np.float64), *blocks))
     candidates = np.hstack(blocks)
     return checked(products, filled(candidates, candidates[:, :0], options.k, rng), options, norm)

@@ -27,8 +27,7 @@ class SolveProgress:
     """
 
     def __init__(self, show: bool | None, max_passes: float) -> None:
-        if show is None:
-            show = sys.stderr.isatty()
+        shown = sys.stderr.isatty() if show is None else show
         self._max_passes = max_passes
         self._records: list[tuple[float, float]] = []
         self._bar: Any = tqdm(
@@ -36,7 +35,7 @@ class SolveProgress:
             unit="pass",
             file=sys.stderr,
             delay=2.0 if show is None else 0.0,
-            disable=not show,
+            disable=not shown,
             bar_format="{desc}: {n:.4g} passes [{elapsed}{postfix}]",
         )
 
@@ -47,7 +46,7 @@ class SolveProgress:
         self._bar.n = passes
         left = self._passes_left()
         seconds = self._bar.format_dict["elapsed"] / passes * left if passes else math.inf
-        text = f"residual {worst:.1e} of what is asked"
+        text = f"residuals {worst:.1e} times what is asked"
         if math.isfinite(seconds):
             text += f", about {tqdm.format_interval(seconds)} left"
         self._bar.set_postfix_str(text, refresh=True)

@@ -5,7 +5,7 @@ Everything here is deterministic: the same input gives the same bits with BLAS a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.linalg
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Array = NDArray[np.float64]
-
-Which: TypeAlias = Literal["LM", "LA", "SA", "BE"]
 
 ROUNDING = 8.0  # residuals below this many eps ||C|| are rounding, in whatever direction
 _qr: Any = scipy.linalg.qr  # its type depends on `pivoting` in a way the checker does not follow

@@ -591,11 +591,21 @@ def test_constant_centred_labels_make_the_operator_zero() -> None:
         assert result.message == "The operator is zero."
 
 
+def test_constant_labels_have_a_bulk_and_no_outlier() -> None:
+    X = np.random.default_rng(3).standard_normal((2500, 150))
+    C = MomentOperator(X, np.full(2500, 2.0), degree=1)
+    result = top_eigenpairs(C, 5, method="krylov", stop="outliers")
+    assert result.status is Status.OUTLIERS_RESOLVED
+    assert "0 of 5 eigenvalues lie outside the bulk" in result.message
+
+
 def test_one_input_of_degree_one_is_made_zero_by_trace_centring() -> None:
     X = np.random.default_rng(3).standard_normal((50, 1))
-    result = top_eigenpairs(MomentOperator(X, X[:, 0] ** 2, degree=1), 1)
-    assert result.status is Status.CONVERGED
-    assert abs(result.eigenvalues[0]) < 1e-15
+    for method in ("auto", "krylov"):
+        result = top_eigenpairs(MomentOperator(X, X[:, 0] ** 2, degree=1), 1, method=method)
+        assert result.status is Status.CONVERGED
+        assert "operator is zero" in result.message
+        assert abs(result.eigenvalues[0]) < 1e-15
 
 
 def test_the_choice_of_method_follows_the_work() -> None:
@@ -609,11 +619,11 @@ def test_the_choice_of_method_follows_the_work() -> None:
 
 
 def test_the_cost_model_grows_with_what_it_should() -> None:
-    from matfree_hier.eigen import _options
+    from matfree_hier.arguments import resolved_options
 
     def works(n: int, d: int) -> tuple[float, float, float]:
         C = moments(n, d, 2)
-        options = _options(C, 4, "LM", 1e-6, None, None, 100, 3)
+        options = resolved_options(C, 4, "LM", 1e-6, None, None, 100, 3)
         return work_krylov(C, options), work_dense(C, options), work_gram(C, options)
 
     few, many, wide = works(100, 30), works(1000, 30), works(1000, 50)
