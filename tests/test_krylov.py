@@ -304,6 +304,7 @@ def test_runs_killed_at_any_instant_end_with_the_same_bits(tmp_path: Path) -> No
                 n_killed += 1
                 n_during_write += during_write
             else:  # it came to its end first
+                assert_same_result(solve(A, run_file=path, tol=1e-9, max_basis=60), expected)
                 path.unlink()
         nursery.stdin.close()
     assert n_during_write >= 3
