@@ -354,6 +354,15 @@ def test_only_what_is_outside_the_bulk_counts_where_that_is_asked(tiny, tmp_path
 
 
 @pytest.mark.usefixtures("in_process")
+def test_a_case_with_nothing_outside_the_bulk_is_a_miss(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(solve, "outside_the_bulk", lambda values: np.zeros(len(values), bool))
+    tiny(TINY_SOLVE | {"accuracy": "outliers", "solvers": ["krylov-outliers"], "times_fewer": None})
+    assert command(["solvers", "--out", str(tmp_path), "--threads", "1"]) == MISSED
+    verdict = records((tmp_path / "solvers.jsonl").read_text())[-1]
+    assert verdict["missed"] == ["tiny: no eigenvalue is outside the bulk, so nothing was compared."]
+
+
+@pytest.mark.usefixtures("in_process")
 def test_a_wrong_answer_said_to_be_right_is_not_timed_and_is_exit_status_1(
     tiny, tmp_path, capfd, monkeypatch
 ):
