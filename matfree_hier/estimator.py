@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, RegressorMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from matfree_hier.fitfile import FitFile
 from matfree_hier.fitted import FitReport, Fitted
 from matfree_hier.fitting import STEPS, LinearPart, Outcome, fit_linear, refine_readout
 from matfree_hier.operator import MomentOperator, project, single_threaded_blas
@@ -81,7 +82,8 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
     smoothness, graph, comm
         Reserved: 0.0, None, None.
     run_file : str or path, optional
-        PATH or PATH::NAME of a run file: the fit can be resumed from it, and `load` reads it.
+        PATH or PATH::NAME of a run file: a fit that was stopped goes on from it, to the same bits, a finished
+        one is taken from it, one of other data or options is refused; `load` reads it.
     progress : None or bool
         Show progress on standard error; None on a terminal only.
     random_state : None, int, numpy Generator or RandomState
@@ -191,19 +193,21 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
             with RunFile(self.run_file):
                 pass  # what cannot be written is refused before the work
         source = open_for_fit(self, X, y)
-        seeds = [
-            int(s) for s in np.random.SeedSequence(seed_of(self.random_state)).generate_state(5, np.uint64)
-        ]
-        with single_threaded_blas():
-            fitted = self._fit(source, seeds)
-        self._adopt(fitted)
+        seed = seed_of(self.random_state)
+        file = None
         if self.run_file is not None:
-            arguments = self.get_params(deep=False)
-            del arguments["progress"]
-            fitted.save(self.run_file, source, arguments, self.random_state)
+            file = FitFile(self.run_file, self.get_params(deep=False), seed, source)
+        fitted = None if file is None else file.finished(self.link)
+        if fitted is None:
+            seeds = [int(s) for s in np.random.SeedSequence(seed).generate_state(5, np.uint64)]
+            with single_threaded_blas():
+                fitted = self._fit(source, seeds, file)
+            if file is not None:
+                file.save(fitted, self.random_state)
+        self._adopt(fitted)
         return self
 
-    def _fit(self, source: SampleSource, seeds: list[int]) -> Fitted:
+    def _fit(self, source: SampleSource, seeds: list[int], file: FitFile | None) -> Fitted:
         paper = self.estimator == "paper"
         linear = fit_linear(
             source,
@@ -252,6 +256,7 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
                 dtype=self.dtype,
                 seed=seeds[4] % 2**32,
                 progress=self.progress,
+                file=file,
             )
         return self._settled(source, linear, preparation, found, readout.r2, outcome)
 

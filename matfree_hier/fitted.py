@@ -14,13 +14,11 @@ from matfree_hier.prepare import Preparation
 from matfree_hier.readout import Readout
 from matfree_hier.result import EigenResult
 from matfree_hier.status import RunFileError, Status
-from matfree_hier.store import RunFile, provenance
+from matfree_hier.store import RunFile
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
-
-    from matfree_hier.sources import SampleSource
 
 Array: TypeAlias = NDArray[np.float64]
 
@@ -30,7 +28,6 @@ _DONE = {
     "whiten": "whitened",
     "gaussianise": "gaussianised",
 }
-_GROUP, _PROVENANCE = "model", "model_provenance"
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,39 +127,21 @@ class Fitted:
     spectrum: EigenResult
     report: FitReport
 
-    def save(self, path: Any, source: SampleSource, arguments: dict[str, Any], seed: Any) -> None:
-        """Keep it in a run file, with the arguments of the estimator and what identifies the data."""
-        link, report = self.readout.link, self.report
-        values = {
-            "features": self.readout.features,
-            "weights": self.readout.weights,
-            "slopes": self.readout.slopes,
-            "intercept": self.readout.intercept,
-            "r2": self.readout.r2,
-            "offset": self.readout.offset,
-            "link": _kind(link),
-            "link_parameters": link.parameters if isinstance(link, FittedLink) else {},
+    def to_values(self) -> dict[str, Any]:
+        """Return all of it as what a run file holds."""
+        return readout_values(self.readout) | {
             "coef": self.coef,
             "preparation": self.preparation.name,
             "preparation_arrays": dict(self.preparation.arrays),
             "input_names": list(self.input_names),
             "named": self.named,
             "spectrum": self.spectrum.to_arrays(),
-            "report": vars(report) | {"status": report.status.name},
+            "report": vars(self.report) | {"status": self.report.status.name},
         }
-        made = provenance(
-            arguments,
-            seed=seed,
-            shape=(source.n_samples, source.n_inputs),
-            fingerprint=source.fingerprint(),
-        )
-        with RunFile(path) as run:
-            run.save(_GROUP, values)
-            run.save(_PROVENANCE, made)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], link: Any = None) -> tuple[Self, dict[str, Any]]:
-        """Read what `save` kept, and the arguments of the estimator; a callable link is to be given again.
+        """Read a fit and its estimator's arguments from a run file; a callable link is to be given again.
 
         Raises
         ------
@@ -172,10 +151,10 @@ class Fitted:
             If the link was a callable and is not given.
         """
         with RunFile(path, mode="r") as run:
-            if not run.has(_GROUP):
+            if not run.has("model"):
                 msg = f"The run `{run.name}` of `{run.path}` holds no finished fit."
                 raise RunFileError(msg)
-            values, arguments = run.load(_GROUP), run.load(_PROVENANCE)["arguments"]
+            values, arguments = run.load("model"), run.load("model_provenance")["arguments"]
         if values["link"] == "callable":
             if link is None:
                 msg = (
@@ -187,19 +166,8 @@ class Fitted:
 
     @classmethod
     def _from_values(cls, values: Mapping[str, Any], link: Any) -> Self:
-        name = values["link"]
         return cls(
-            Readout(
-                values["features"],
-                values["weights"],
-                values["slopes"],
-                values["intercept"],
-                FittedLink.from_parameters(values["link_parameters"])
-                if name == "fitted"
-                else named_link(link if name == "callable" else name),
-                values["r2"],
-                values["offset"],
-            ),
+            readout_from(values, link),
             values["coef"],
             Preparation(values["preparation"], values["preparation_arrays"]),
             tuple(values["input_names"]),
@@ -207,6 +175,37 @@ class Fitted:
             EigenResult.from_arrays(values["spectrum"]),
             FitReport(**(values["report"] | {"status": Status[values["report"]["status"]]})),
         )
+
+
+def readout_values(readout: Readout) -> dict[str, Any]:
+    """Return a readout as what a run file holds."""
+    link = readout.link
+    return {
+        "features": readout.features,
+        "weights": readout.weights,
+        "slopes": readout.slopes,
+        "intercept": readout.intercept,
+        "r2": readout.r2,
+        "offset": readout.offset,
+        "link": _kind(link),
+        "link_parameters": link.parameters if isinstance(link, FittedLink) else {},
+    }
+
+
+def readout_from(values: Mapping[str, Any], link: Any = None) -> Readout:
+    """Return the readout that `readout_values` described, with the user's link if it has one."""
+    name = values["link"]
+    return Readout(
+        values["features"],
+        values["weights"],
+        values["slopes"],
+        values["intercept"],
+        FittedLink.from_parameters(values["link_parameters"])
+        if name == "fitted"
+        else named_link(link if name == "callable" else name),
+        values["r2"],
+        values["offset"],
+    )
 
 
 def _kind(link: AnyLink) -> str:

@@ -16,6 +16,7 @@ from matfree_hier.spectral import Candidates
 from matfree_hier.status import Status
 
 if TYPE_CHECKING:
+    from matfree_hier.fitfile import FitFile
     from matfree_hier.sources import SampleSource
 
 Array: TypeAlias = NDArray[np.float64]
@@ -94,6 +95,7 @@ def refine_readout(
     dtype: Any,
     seed: int,
     progress: bool | None = None,
+    file: FitFile | None = None,
 ) -> Outcome:
     """Refine the candidates outside the bulk, and keep the outcome if it is better on held-out samples.
 
@@ -110,10 +112,12 @@ def refine_readout(
         The spectral stage, and what it reads out.
     degree, link, n_features, max_steps, dtype, seed, progress
         As in `refine`.
+    file : FitFile, optional
+        Where refinements keep themselves, to be resumed.
     """
     if not candidates.outside.any() or max_steps < 1 or min(train.n_samples, held_out.n_samples) < 2:
         return Outcome(readout)
-    attempt = _Attempts(train, held_out, candidates, readout)
+    attempt = _Attempts(train, held_out, candidates, readout, file)
     options = {
         "degree": degree,
         "n_features": n_features,
@@ -142,7 +146,12 @@ class _Attempts:
     """Refinements of one start; the best so far is kept."""
 
     def __init__(
-        self, train: SampleSource, held_out: SampleSource, candidates: Candidates, readout: Readout
+        self,
+        train: SampleSource,
+        held_out: SampleSource,
+        candidates: Candidates,
+        readout: Readout,
+        file: FitFile | None,
     ) -> None:
         self.parts = train, held_out
         self.rows = candidates.features[candidates.outside]
@@ -151,23 +160,42 @@ class _Attempts:
         free = isinstance(readout.link, FittedLink) or readout.link.name == "identity"
         self.constant = 0.0 if free else readout.intercept
         self.spread = float(np.mean((held_out.labels() - train.labels().mean()) ** 2)) or 1.0
+        self.file, self.number = file, 0
         self.n_passes, self.n_steps = 0.0, 0
         self.best: Readout
 
     def __call__(self, link: Any, direction: Array, options: dict[str, Any]) -> None:
-        """Refine against the labels less <direction, F>."""
+        """Refine against the labels less <direction, F>, or take what the file has of that."""
+        number, steps = self.number, options["max_steps"]
+        self.number += 1
+        done = None if self.file is None else self.file.outcome(number, steps)
+        if done is None:
+            done = self._refined(link, direction, options)
+            if self.file is not None:
+                self.file.save_outcome(number, steps, done)
+        readout, n_passes, n_steps = done
+        self.n_passes += n_passes
+        if number == 0 or readout.r2 > self.best.r2:
+            self.best, self.n_steps = readout, n_steps
+
+    def _refined(self, link: Any, direction: Array, options: dict[str, Any]) -> tuple[Readout, float, int]:
+        """Return the refined readout, passes and steps."""
         parts = [_without(part, direction, self.constant, options["degree"]) for part in self.parts]
-        found = refine(parts[0], self.rows, self.weights, held_out=parts[1], link=link, **options)
+        number, steps, file = self.number - 1, options["max_steps"], self.file
+        keeping: dict[str, Any] = {}
+        if file is not None:
+            keeping["state"] = file.state(number, steps)
+            keeping["callback"] = lambda state: file.save_state(number, steps, state)
+        found = refine(parts[0], self.rows, self.weights, held_out=parts[1], link=link, **options, **keeping)
         if found.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
-        scale = float(np.var(np.concatenate([part.labels() for part in parts]))) or 1.0
-        error = found.held_out_error * scale
+        error = found.held_out_error * (
+            float(np.var(np.concatenate([part.labels() for part in parts]))) or 1.0
+        )
         if options["n_features"] is None:
             found = _without_negligible(found, error)
-        outcome = _joined(found, direction, self.constant, 1.0 - error / self.spread)
-        self.n_passes += found.n_passes
-        if not self.n_steps or outcome.r2 > self.best.r2:
-            self.best, self.n_steps = outcome, found.n_steps
+        joined = _joined(found, direction, self.constant, 1.0 - error / self.spread)
+        return joined, found.n_passes, found.n_steps
 
 
 def _without(source: SampleSource, direction: Array, constant: float, degree: int) -> SampleSource:

@@ -368,6 +368,78 @@ def test_loading_what_is_not_there_is_refused(tmp_path):
         HierarchicalSpectralRegressor.load(f"{tmp_path / 'run.h5'}::other")
 
 
+class KilledError(Exception):
+    """Stands for a kill -9: nothing after it is run."""
+
+
+@pytest.mark.parametrize("link", ["auto", "identity"])
+def test_a_killed_refinement_goes_on_to_the_same_bits(tmp_path, monkeypatch, link):
+    import matfree_hier.fitting as module
+
+    monkeypatch.setattr("matfree_hier.fitfile._SECONDS", 0.0)
+    monkeypatch.setattr("matfree_hier.fitting.is_curved", lambda *a: True)  # "auto" refines twice
+    refine = module.refine
+    X, y = samples(2000)
+    expected = HierarchicalSpectralRegressor(link=link).fit(X, y)
+    steps = []
+
+    def killed(*args, callback, state, **options):
+        def watch(values):
+            callback(values)
+            steps.append((options.get("link"), values["step"], None if state is None else state["step"]))
+            if len(steps) % 3 == 0:
+                raise KilledError
+
+        return refine(*args, callback=watch, state=state, **options)
+
+    monkeypatch.setattr(module, "refine", killed)
+    model = HierarchicalSpectralRegressor(link=link, run_file=tmp_path / "run.h5")
+    for _ in range(9):
+        try:
+            model.fit(X, y)
+            break
+        except KilledError:
+            continue
+    assert len(steps) > 3
+    assert len({step[:2] for step in steps}) >= len(steps) - 2  # a step is taken twice only where killed
+    assert_array_equal(model.predict(X), expected.predict(X))
+    assert str(model.report_) == str(expected.report_)
+    assert sorted(path.name for path in tmp_path.iterdir() if "refinement" in path.name) == []
+
+
+def test_a_finished_fit_is_taken_from_its_file(tmp_path, monkeypatch):
+    X, y = samples(2000)
+    options = {"link": np.tanh, "run_file": tmp_path / "run.h5"}
+    expected = HierarchicalSpectralRegressor(**options).fit(X, y)
+
+    def untouched(*args, **kwargs):
+        pytest.fail("A finished fit needs no pass.")
+
+    monkeypatch.setattr("matfree_hier.spectral.top_eigenpairs", untouched)
+    again = HierarchicalSpectralRegressor(**options).fit(X, y)
+    assert_array_equal(again.predict(X), expected.predict(X))
+
+
+@pytest.mark.parametrize(
+    ("options", "scale", "message"),
+    [
+        ({"link": "identity"}, 1.0, "`link` was 'auto' and is 'identity'"),
+        ({"degree": 1}, 1.0, "`degree` was 2 and is 1"),
+        ({"random_state": 5}, 1.0, "`seed` was 20260514 and is 5"),
+        ({}, 2.0, "`data` was '"),
+    ],
+)
+def test_a_run_file_of_another_fit_is_refused(tmp_path, options, scale, message):
+    X, y = samples(500)
+    HierarchicalSpectralRegressor(run_file=tmp_path / "run.h5").fit(X, y)
+    before = (tmp_path / "run.h5").read_bytes()
+    other = HierarchicalSpectralRegressor(run_file=tmp_path / "run.h5", **options)
+    with pytest.raises(RunFileError, match=f"run.h5::run` holds another fit: {message}"):
+        other.fit(X, scale * y)
+    assert (tmp_path / "run.h5").read_bytes() == before
+    other.set_params(run_file=f"{tmp_path / 'run.h5'}::other").fit(X, scale * y)
+
+
 # --- ends of a run -----------------------------------------------------------------------------------------
 
 
