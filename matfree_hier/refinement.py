@@ -26,9 +26,11 @@ REVIEW = 5  # steps between reviews: components added and removed, latents compu
 _FIRST_RIDGE = 2.0  # in units of the noise (`_ridge`): about where the first components appear
 _HALVINGS = 5.0  # of the ridge in the course of the search
 _LAST_SHARE = 0.25  # of the steps are for the last fit, on all samples
-_PATIENCE = 4  # steps without a lower held-out error before the search ends
+_PATIENCE = 6  # steps without a lower held-out error before the search ends
 _MOST_COMPONENTS = 64  # unless asked for, for the sake of time
-_LINK_KNOTS = 8  # of a link fitted on the way
+_LINK_KNOTS = 12  # of a link fitted on the way
+_LINK_ROWS = 100_000  # samples that decide it
+_FAITHFUL = 2.0  # held-out over training error below which h is as good on one as on the other
 _RECORD = ("step", "held_out", "train", "ridge", "n_components")
 _COUNTS = ("phase", "step", "last_step", "best_step")
 _SAVED = (*_COUNTS, "error", "start_error", "best_error", "level", "best_level", "optimism")
@@ -125,7 +127,7 @@ class Refinement:
         W = features.T * np.sqrt(np.abs(weights) / sqrt(2.0))
         signs = np.where(weights < 0.0, -1.0, 1.0)
         start = _fitted_scale(Factor(W, signs, 0.0, self.link or named_link("identity")), self.held_out)
-        start, _ = self._judged(start)
+        start = self._judge(start, 0)
         self.start_error = self.error
         wanted = self._wanted(len(signs))
         self.factor = self._widened(start.diagonalised().leading(wanted), wanted)
@@ -140,10 +142,7 @@ class Refinement:
                 watcher.keep(self)
                 sensing = self._sensing(self.train)
             sensing.step(self._ridge(sensing, self.error))
-            factor, scale = self._judged(sensing.factor, self.step + 1)
-            sensing.relink(factor, scale)
-            if self.best_step > self.step:
-                self.best_level, self.optimism = self.level, self.error / (sensing.error or 1.0)
+            self._judge(sensing.factor, self.step + 1, sensing)
             self._advance(self.error, sensing)
             watcher.show(self)
 
@@ -162,6 +161,8 @@ class Refinement:
                 sensing = self._sensing(self.all)
             # How much larger the error is on samples not fitted to is known from the search.
             sensing.step(self._ridge(sensing, self.optimism * sensing.error))
+            if self.link is None and self.optimism < _FAITHFUL:
+                sensing.relink(*_relinked(sensing.factor, [(sensing.h, self.all.y)]))
             self._advance(np.nan, sensing)
             watcher.show(self)
         self.factor = sensing.factor
@@ -193,9 +194,12 @@ class Refinement:
         return Sensing(samples, self.factor, self.previous, self.latent_bytes)
 
     def _ridge(self, sensing: Sensing, error: float) -> float:
-        """Return the level in units of the noise: the size of a gradient of residuals of this mean square."""
+        """Return the level in units of the noise: the size of a gradient of residuals of this mean square.
+
+        The level is lower by the fourth root of the error left: that ends sooner where all can be found.
+        """
         noise = sqrt(error * sensing.mean_square_slope * self.n_packed / sensing.samples.n)
-        return max(self.level * noise, 1e-12)
+        return max(self.level * sqrt(sqrt(error / self.variance)) * noise, 1e-12)
 
     def _advance(self, held_out: float, sensing: Sensing) -> None:
         """Record the step, and lower the ridge: as long as the held-out error falls, it wants lowering."""
@@ -207,23 +211,25 @@ class Refinement:
 
     # --- judging on held-out samples -----------------------------------------------------------------------
 
-    def _judged(self, factor: Factor, step: int = 0) -> tuple[Factor, float]:
-        """Set `error` to the held-out error, and keep the factor if it is the best.
-
-        A link that is to be fitted is fitted anew, to the held-out samples: on those h is not adapted to the
-        noise. h is then scaled to where the root mean square of the link's slope is 1, without which the
-        ridge has no meaning. Returns the factor, and what h was multiplied with.
-        """
-        h, y, scale = self.held_out.combined(factor), self.held_out.y, 1.0
+    def _judge(self, factor: Factor, step: int, sensing: Sensing | None = None) -> Factor:
+        """Set `error` to the held-out error, and keep the factor if it is the best; return it, relinked."""
+        h = self.held_out.combined(factor)
         if self.link is None:
-            link = fit_link(h, y, degrees_of_freedom=_LINK_KNOTS)
-            scale = sqrt(float(np.mean(link.derivative(h) ** 2))) or 1.0
-            link = FittedLink(link.knots * scale, link.values)
-            factor, h = replace(factor.scaled(scale), shift=0.0, link=link), h * scale
-        self.error = float(np.mean((factor.link(h + factor.shift) - y) ** 2))
+            known = [(h, self.held_out.y)]
+            if sensing is not None and self.error < _FAITHFUL * sensing.error:
+                known.append((sensing.h, self.train.y))
+            factor, scale = _relinked(factor, known)
+            h *= scale
+            if sensing is not None:
+                sensing.relink(factor, scale)
+        self.error = float(np.mean((factor.link(h + factor.shift) - self.held_out.y) ** 2))
         if self.error < self.best_error:
             self.best, self.best_step, self.best_error = factor, step, self.error
-        return factor, scale
+            self.best_level, self.optimism = (
+                self.level,
+                self.error / (sensing.error or 1.0) if sensing else 1.0,
+            )
+        return factor
 
     def _n_useful(self, diagonalised: Factor) -> int:
         """Return with how many of the leading components the held-out error is smallest."""
@@ -326,6 +332,19 @@ class Refinement:
                 link = FittedLink.from_parameters({key: state[f"{name}_link_{key}"] for key in keys})
             W, signs = np.asarray(state[f"{name}_W"]), np.asarray(state[f"{name}_signs"])
             setattr(self, name, Factor(W, signs, float(state[f"{name}_shift"]), link))
+
+
+def _relinked(factor: Factor, known: list[tuple[Array, Array]]) -> tuple[Factor, float]:
+    """Fit the link to pairs of h and labels; return the factor with it, and what h is multiplied with.
+
+    h is scaled to where the root mean square of the slope is 1, without which the ridge has no meaning.
+    """
+    step = -(-sum(len(h) for h, _ in known) // _LINK_ROWS)
+    h, y = (np.concatenate([array[::step] for array in arrays]) for arrays in zip(*known, strict=True))
+    link = fit_link(h, y, degrees_of_freedom=_LINK_KNOTS)
+    scale = sqrt(float(np.mean(link.derivative(h) ** 2))) or 1.0
+    link = FittedLink(link.knots * scale, link.values)
+    return replace(factor.scaled(scale), shift=0.0, link=link), scale
 
 
 def _fitted_scale(factor: Factor, samples: Samples) -> Factor:
