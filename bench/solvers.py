@@ -257,10 +257,12 @@ def report(
     lines = ["", title, "", format_table(headers, rows), ""]
     lines += [f"{record['solver']}: {record['shortfall']}" for record in records if record["shortfall"]]
     lines.append("passes: products with all samples, whatever the number of vectors, and shares of them;")
+    lines.append("vectors: columns multiplied; memory: peak beyond data and imports; residuals by NumPy;")
     lines.append(
-        "vectors: columns multiplied; memory: peak beyond data and imports; errors by NumPy, against"
+        "eigenvalues: relative error against numpy.linalg.eigh of the dense matrix."
+        if case.reference
+        else "eigenvalues: how far below the best that any solver found."
     )
-    lines.append("numpy.linalg.eigh of the dense matrix." if case.reference else "features in chunks.")
     asked = [[bar.what, bar.measured, bar.asked, _met(bar.met)] for bar in bars]
     if asked:
         lines += ["", format_table(["target", "measured", "asked", ""], asked)]
