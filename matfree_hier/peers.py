@@ -211,14 +211,19 @@ def solve_primme(products: Products, options: Options, start: Array | None = Non
         raise ValueError(msg) from error
     rng = np.random.default_rng(options.seed)
     blocks: list[Array] = []
-    ends = {"LM": ["LM"], "LA": ["LA"], "SA": ["SA"], "BE": ["LA", "SA"]}[options.which]
-    for end in ends:
-        X = filled(np.empty((products.size, 0)), np.empty((products.size, 0)), 1, rng)
+    for end in {"LM": ["LM"], "LA": ["LA"], "SA": ["SA"], "BE": ["LA", "SA"]}[options.which]:
+        first = rng.standard_normal((products.size, 1)) if start is None else start
         _, V = primme.eigsh(
-            _counted(products), options.k, which=end, tol=options.tol, v0=X if start is None else start,
-            maxBlockSize=options.block_size, maxMatvecs=int(options.max_passes * options.block_size),
-            return_unconverged=True, raise_for_unconverged=False,
-        )  # fmt: skip
+            _counted(products),
+            options.k,
+            which=end,
+            v0=first,
+            tol=options.tol,
+            maxBlockSize=options.block_size,
+            maxiter=int(options.max_passes * options.block_size),  # which it takes as products with vectors
+            return_unconverged=True,
+            raise_for_unconverged=False,
+        )
         blocks.append(orthonormal(np.asarray(V, dtype=np.float64), *blocks))
     Q = np.hstack(blocks)
     return checked(products, filled(Q, Q[:, :0], options.k, rng), options)

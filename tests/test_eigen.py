@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import signal
+import sys
+import types
 import warnings
 from typing import Any
 
@@ -180,6 +182,29 @@ def test_the_scale_of_the_operator_changes_nothing(scale: float) -> None:
     assert_pairs(scaled, scale * A, 5)
     for method in ("lobpcg", "arpack", "dense"):
         assert_pairs(top_eigenpairs(Counted(scale * A), 5, method=method, max_passes=2000), scale * A, 5)
+
+
+def test_primme_is_called_as_it_wants_to_be_where_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in with the signature of primme 3.2, which takes minutes to build, and LAPACK inside."""
+
+    def eigsh(
+        A: Any, k: int, which: str, v0: Array, tol: float, maxiter: int,
+        return_unconverged: bool, raise_for_unconverged: bool, **other: int,
+    ) -> tuple[Array, Array]:  # fmt: skip
+        assert v0.shape[0] == A.shape[0]
+        assert isinstance(maxiter, int)
+        assert set(other) == {"maxBlockSize"}
+        w, V = np.linalg.eigh(A.matmat(np.eye(A.shape[0])))
+        order = {"LM": np.argsort(-np.abs(w)), "LA": np.argsort(-w), "SA": np.argsort(w)}[which][:k]
+        return w[order], V[:, order]
+
+    monkeypatch.setitem(sys.modules, "primme", types.SimpleNamespace(eigsh=eigsh))
+    A = two_sided()
+    for which in ("LM", "LA", "SA", "BE"):
+        assert_pairs(top_eigenpairs(Counted(A), 5, which, "primme"), A, 5, which)
+    monkeypatch.setitem(sys.modules, "primme", None)
+    with pytest.raises(ValueError, match='`method` "primme" needs the package primme: python -m pip install'):
+        top_eigenpairs(A, 5, method="primme")
 
 
 # --- starts ------------------------------------------------------------------------------------------------
