@@ -28,6 +28,7 @@ _HALVINGS = 5.0  # of the ridge in the course of the search
 _LAST_SHARE = 0.25  # of the steps are for the last fit, on all samples
 _PATIENCE = 6  # steps without a lower held-out error before the search ends
 _MOST_COMPONENTS = 64  # unless asked for, for the sake of time
+_NEGLIGIBLE = 1e-4  # share of the variance for which no component is added
 _LINK_KNOTS = 12  # of a link fitted on the way
 _LINK_ROWS = 100_000  # samples that decide it
 _FAITHFUL = 2.0  # held-out over training error below which h is as good on one as on the other
@@ -171,7 +172,7 @@ class Refinement:
         """Take the useful components of the best factor."""
         self.phase = "all"
         factor = self.best.diagonalised()
-        self.factor = factor.leading(self._n_useful(factor))
+        self.factor = factor.leading(self._n_useful(factor, 0.0))
         self.previous = factor.W[:, :0]
         improved = self.best_step > 0 and len(self.factor.signs) > 0
         self.last_step = self.step + (self.n_last if improved else 0)
@@ -194,12 +195,9 @@ class Refinement:
         return Sensing(samples, self.factor, self.previous, self.latent_bytes)
 
     def _ridge(self, sensing: Sensing, error: float) -> float:
-        """Return the level in units of the noise: the size of a gradient of residuals of this mean square.
-
-        The level is lower by the fourth root of the error left: that ends sooner where all can be found.
-        """
+        """Return the level in units of the noise: the size of a gradient of residuals of this mean square."""
         noise = sqrt(error * sensing.mean_square_slope * self.n_packed / sensing.samples.n)
-        return max(self.level * sqrt(sqrt(error / self.variance)) * noise, 1e-12)
+        return max(self.level * noise, 1e-12)
 
     def _advance(self, held_out: float, sensing: Sensing) -> None:
         """Record the step, and lower the ridge: as long as the held-out error falls, it wants lowering."""
@@ -231,14 +229,15 @@ class Refinement:
             )
         return factor
 
-    def _n_useful(self, diagonalised: Factor) -> int:
-        """Return with how many of the leading components the held-out error is smallest."""
-        return self.fixed or int(np.argmin(self.held_out.errors_by_count(diagonalised)))
+    def _n_useful(self, diagonalised: Factor, tolerance: float) -> int:
+        """Return the fewest leading components with a held-out error at most `tolerance` above the least."""
+        errors = self.held_out.errors_by_count(diagonalised)
+        return self.fixed or int(np.argmax(errors <= errors.min() + tolerance * self.variance))
 
     def _reviewed(self, factor: Factor) -> Factor:
         """Return the useful components with spare ones beside them: the next weaker, or new ones."""
         factor = factor.diagonalised()
-        wanted = self._wanted(self._n_useful(factor))
+        wanted = self._wanted(self._n_useful(factor, _NEGLIGIBLE))
         return self._widened(factor.leading(wanted), wanted)
 
     def _wanted(self, n_useful: int) -> int:
