@@ -210,7 +210,11 @@ class Refinement:
     # --- judging on held-out samples -----------------------------------------------------------------------
 
     def _judge(self, factor: Factor, step: int, sensing: Sensing | None = None) -> Factor:
-        """Set `error` to the held-out error, and keep the factor if it is the best; return it, relinked."""
+        """Set `error` to the held-out error, and keep the factor if it is the best.
+
+        A link that is to be fitted is fitted anew: to held-out samples, where h is not adapted to the noise,
+        and to the others too once that makes little difference. Returns the factor with it.
+        """
         h = self.held_out.combined(factor)
         if self.link is None:
             known = [(h, self.held_out.y)]
@@ -223,10 +227,9 @@ class Refinement:
         self.error = float(np.mean((factor.link(h + factor.shift) - self.held_out.y) ** 2))
         if self.error < self.best_error:
             self.best, self.best_step, self.best_error = factor, step, self.error
-            self.best_level, self.optimism = (
-                self.level,
-                self.error / (sensing.error or 1.0) if sensing else 1.0,
-            )
+            self.best_level = self.level
+            if sensing is not None:
+                self.optimism = self.error / (sensing.error or 1.0)
         return factor
 
     def _n_useful(self, diagonalised: Factor, tolerance: float) -> int:
