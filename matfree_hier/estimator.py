@@ -13,14 +13,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from matfree_hier.fitfile import FitFile
 from matfree_hier.fitted import FitReport, Fitted
-from matfree_hier.fitting import LinearPart, Outcome, fit_linear, refine_readout
+from matfree_hier.fitting import STEPS, LinearPart, Outcome, fit_linear, refine_readout
 from matfree_hier.operator import MomentOperator, project, single_threaded_blas
 from matfree_hier.options import Samples, check_options, open_for_fit, seed_of
 from matfree_hier.packing import check_size, multi_index
 from matfree_hier.prepare import Preparation, fit_preparation, materialised, select_inputs, split
 from matfree_hier.readout import read_paper, read_squares
 from matfree_hier.sources import SampleSource, open_source
-from matfree_hier.spectral import Candidates, find_candidates, with_operator_labels
+from matfree_hier.spectral import Candidates, find_candidates
 from matfree_hier.status import Status
 from matfree_hier.store import RunFile
 
@@ -63,9 +63,8 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
         for "paper", "normalised" otherwise.
     center_trace : "auto" or bool
         Subtract tr(C)/D from the spectrum; "auto" is True but for "paper".
-    residualize : "auto" or bool
-        Subtract the low even chaoses from the labels of the operator where that takes variance away
-        (`residualize.residualize`); "auto" is True but for "paper".
+    residualize : {"auto", False}
+        Reserved.
     linear : "auto" or bool
         Ridge regression on the raw columns first, features on what it leaves. "auto": if it beats the mean
         in cross-validation and d <= 2048; never for "paper".
@@ -253,7 +252,7 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
                 degree=self.degree,
                 link=self.link,
                 n_features=self._n_features(),
-                max_passes=self.max_passes - found.n_passes,
+                max_steps=min(STEPS, int(self.max_passes - found.spectrum.n_passes)),
                 dtype=self.dtype,
                 seed=seeds[4] % 2**32,
                 progress=self.progress,
@@ -269,21 +268,14 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
         transform = self.label_transform
         if isinstance(transform, str) and transform == "auto":
             transform = "identity" if paper else "normalised"
-        labelled, n_passes = with_operator_labels(
-            train,
-            self.degree,
-            transform,
-            residualise=self.residualize is True or (self.residualize == "auto" and not paper),
-            dtype=self.dtype,
-            seed=seed,
-        )
         operator = MomentOperator(
-            labelled,
+            train,
             degree=self.degree,
             dtype=self.dtype,
+            label_transform=transform,
             center_trace=not paper if self.center_trace == "auto" else bool(self.center_trace),
         )
-        found = find_candidates(
+        return find_candidates(
             operator,
             self._n_features(),
             tol=self.tol,
@@ -292,7 +284,6 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
             run_file=self.run_file,
             progress=self.progress,
         )
-        return replace(found, n_passes=found.n_passes + n_passes)
 
     def _settled(
         self,
@@ -327,7 +318,7 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
             n_samples=source.n_samples,
             n_inputs=source.n_inputs,
             n_packed=check_size(source.n_inputs, self.degree),
-            n_passes=found.n_passes + outcome.n_passes,
+            n_passes=found.spectrum.n_passes + outcome.n_passes,
             n_features=len(readout.features),
             n_steps=outcome.n_steps,
             eigenvalues=eigenvalues[kept],

@@ -91,7 +91,7 @@ def refine_readout(
     degree: int,
     link: Any,
     n_features: int | None,
-    max_passes: float,
+    max_steps: int,
     dtype: Any,
     seed: int,
     progress: bool | None = None,
@@ -110,20 +110,18 @@ def refine_readout(
         Labels less the linear part.
     candidates, readout
         The spectral stage, and what it reads out.
-    degree, link, n_features, dtype, seed, progress
+    degree, link, n_features, max_steps, dtype, seed, progress
         As in `refine`.
-    max_passes : float
-        Passes that may be spent on all refinements.
     file : FitFile, optional
         Where refinements keep themselves, to be resumed.
     """
-    few = min(train.n_samples, held_out.n_samples) < 2
-    if not candidates.outside.any() or few or _steps(max_passes) < 1:
+    if not candidates.outside.any() or max_steps < 1 or min(train.n_samples, held_out.n_samples) < 2:
         return Outcome(readout)
-    attempt = _Attempts(train, held_out, candidates, readout, max_passes, file)
+    attempt = _Attempts(train, held_out, candidates, readout, file)
     options = {
         "degree": degree,
         "n_features": n_features,
+        "max_steps": max_steps,
         "dtype": dtype,
         "seed": seed,
         "progress": progress,
@@ -135,20 +133,13 @@ def refine_readout(
         attempt("identity", plain, options)
         if is_curved(attempt.best, held_out, degree, seed):
             attempt("auto", plain, options)
-    # Terms in h_k take a feature of their own: not where the number of features is given.
-    straight = readout.link.name == attempt.best.link.name == "identity"
-    if n_features is None and straight and readout.slopes.any():
+    if readout.slopes.any() and readout.link.name == attempt.best.link.name == "identity":
         left, before = 1.0 - attempt.best.r2, 1.0 - readout.r2
         if left > _LITTLE * before:
             attempt("identity", readout.slopes @ readout.features, options)
     if 1.0 - attempt.best.r2 < (1.0 - readout.r2) * (1.0 - _EVIDENCE / held_out.n_samples):
         return Outcome(attempt.best, attempt.n_passes, attempt.n_steps)
     return Outcome(readout, attempt.n_passes)
-
-
-def _steps(n_passes: float) -> int:
-    """Return how many steps of a refinement so many passes allow; latents computed anew are passes too."""
-    return min(STEPS, int((n_passes - 3.0) / 1.05))
 
 
 class _Attempts:
@@ -160,7 +151,6 @@ class _Attempts:
         held_out: SampleSource,
         candidates: Candidates,
         readout: Readout,
-        max_passes: float,
         file: FitFile | None,
     ) -> None:
         self.parts = train, held_out
@@ -170,17 +160,14 @@ class _Attempts:
         free = isinstance(readout.link, FittedLink) or readout.link.name == "identity"
         self.constant = 0.0 if free else readout.intercept
         self.spread = float(np.mean((held_out.labels() - train.labels().mean()) ** 2)) or 1.0
-        self.file, self.number, self.max_passes = file, 0, max_passes
+        self.file, self.number = file, 0
         self.n_passes, self.n_steps = 0.0, 0
         self.best: Readout
 
     def __call__(self, link: Any, direction: Array, options: dict[str, Any]) -> None:
         """Refine against the labels less <direction, F>, or take what the file has of that."""
-        number, steps = self.number, _steps(self.max_passes - self.n_passes)
-        if steps < 1:
-            return
+        number, steps = self.number, options["max_steps"]
         self.number += 1
-        options = options | {"max_steps": steps}
         done = None if self.file is None else self.file.outcome(number, steps)
         if done is None:
             done = self._refined(link, direction, options)
