@@ -13,14 +13,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from matfree_hier.fitfile import FitFile
 from matfree_hier.fitted import FitReport, Fitted
-from matfree_hier.fitting import STEPS, LinearPart, Outcome, fit_linear, refine_readout
+from matfree_hier.fitting import LinearPart, Outcome, fit_linear, refine_readout
 from matfree_hier.operator import MomentOperator, project, single_threaded_blas
 from matfree_hier.options import Samples, check_options, open_for_fit, seed_of
 from matfree_hier.packing import check_size, multi_index
 from matfree_hier.prepare import Preparation, fit_preparation, materialised, select_inputs, split
 from matfree_hier.readout import read_paper, read_squares
 from matfree_hier.sources import SampleSource, open_source
-from matfree_hier.spectral import Candidates, find_candidates
+from matfree_hier.spectral import Candidates, find_candidates, with_operator_labels
 from matfree_hier.status import Status
 from matfree_hier.store import RunFile
 
@@ -40,8 +40,8 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
     features h_k = <A_k, F(x)> are Hermite polynomials of one degree. The A_k are eigenvectors of
     C = (1/n) sum t_i (F_i F_i^T - I)/sqrt 2, found without forming C: each pass over the data costs
     4 n D k operations for k vectors of D = C(d+q-1, q) entries. Memory is O(D k + d^2) and the labels.
-    One part of the samples finds the features, the rest (a tenth, or up to a fifth of few; the paper's
-    estimator a half) reads them out. Inputs should be near standard normal: see
+    One part of the samples finds the features, the rest (a tenth, more of few samples and less of many; the
+    paper's estimator a half) reads them out and judges them. Inputs should be near standard normal: see
     `prepare`.
 
     Parameters
@@ -63,8 +63,9 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
         for "paper", "normalised" otherwise.
     center_trace : "auto" or bool
         Subtract tr(C)/D from the spectrum; "auto" is True but for "paper".
-    residualize : {"auto", False}
-        Reserved.
+    residualize : "auto" or bool
+        Subtract the low even chaoses from the labels of the operator where that takes variance away
+        (`residualize.residualize`); "auto" is True but for "paper".
     linear : "auto" or bool
         Ridge regression on the raw columns first, features on what it leaves. "auto": if it beats the mean
         in cross-validation and d <= 2048; never for "paper".
@@ -219,8 +220,7 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
         preparation = fit_preparation(
             "none" if paper and self.prepare == "auto" else self.prepare, source, seeds[1]
         )
-        # What reads features out are samples that they have not seen: the paper's half, or some 1000.
-        share = 0.5 if paper else min(max(1000.0 / source.n_samples, 0.1), 0.2)
+        share = 0.5 if paper else _held_out_share(source.n_samples)
         train, held_out = (
             materialised(
                 part.transformed(preparation, labels_fn=linear.residuals, dtype=self.dtype),
@@ -252,7 +252,7 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
                 degree=self.degree,
                 link=self.link,
                 n_features=self._n_features(),
-                max_steps=min(STEPS, int(self.max_passes - found.spectrum.n_passes)),
+                max_passes=self.max_passes - found.n_passes,
                 dtype=self.dtype,
                 seed=seeds[4] % 2**32,
                 progress=self.progress,
@@ -268,14 +268,21 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
         transform = self.label_transform
         if isinstance(transform, str) and transform == "auto":
             transform = "identity" if paper else "normalised"
-        operator = MomentOperator(
+        labelled, n_passes = with_operator_labels(
             train,
+            self.degree,
+            transform,
+            residualise=self.residualize is True or (self.residualize == "auto" and not paper),
+            dtype=self.dtype,
+            seed=seed,
+        )
+        operator = MomentOperator(
+            labelled,
             degree=self.degree,
             dtype=self.dtype,
-            label_transform=transform,
             center_trace=not paper if self.center_trace == "auto" else bool(self.center_trace),
         )
-        return find_candidates(
+        found = find_candidates(
             operator,
             self._n_features(),
             tol=self.tol,
@@ -284,6 +291,7 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
             run_file=self.run_file,
             progress=self.progress,
         )
+        return replace(found, n_passes=found.n_passes + n_passes)
 
     def _settled(
         self,
@@ -318,7 +326,7 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
             n_samples=source.n_samples,
             n_inputs=source.n_inputs,
             n_packed=check_size(source.n_inputs, self.degree),
-            n_passes=found.spectrum.n_passes + outcome.n_passes,
+            n_passes=found.n_passes + outcome.n_passes,
             n_features=len(readout.features),
             n_steps=outcome.n_steps,
             eigenvalues=eigenvalues[kept],
@@ -460,3 +468,8 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
         model = cls(**{name: value for name, value in arguments.items() if name in known})
         model._adopt(fitted)
         return model
+
+
+def _held_out_share(n_samples: int) -> float:
+    """Return the share of samples that read features out, unseen: 1000 to 10,000 of them, 2 to 20 %."""
+    return min(max(1000.0 / n_samples, 0.1), 0.2) if n_samples < 100_000 else max(1e4 / n_samples, 0.02)

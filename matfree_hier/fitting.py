@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from matfree_hier.links import FittedLink
 from matfree_hier.moments import FoldedMoments, fit_ridge
-from matfree_hier.readout import Readout, is_curved, latent_chunks
+from matfree_hier.prepare import split
+from matfree_hier.readout import Readout, calibrated, is_curved, latent_chunks, predicts_better
 from matfree_hier.refine import Refined, refine
 from matfree_hier.spectral import Candidates
 from matfree_hier.status import Status
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
 Array: TypeAlias = NDArray[np.float64]
 
 STEPS = 40  # of a refinement, at most
+_START = 16  # candidates that a refinement starts from at least
 _NEGLIGIBLE = 0.005  # share of the error left
 _LITTLE = 0.8  # of the error left after a refinement: worth another one with slopes
-_EVIDENCE = 10.0  # samples' worth of error by which a refinement must be better
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,18 +92,20 @@ def refine_readout(
     degree: int,
     link: Any,
     n_features: int | None,
-    max_steps: int,
+    max_passes: float,
     dtype: Any,
     seed: int,
     progress: bool | None = None,
     file: FitFile | None = None,
 ) -> Outcome:
-    """Refine the candidates outside the bulk, and keep the outcome if it is better on held-out samples.
+    """Refine the candidates if some are outside the bulk; keep the outcome if it is better on other samples.
 
-    With ``link="auto"`` the link is fitted where the readout fitted one, and else once more where the outcome
-    is curved. Where that gains little over a readout with terms in h_k, which the model of `refine` does not
-    have, these terms are taken off the labels and join the result as slopes. Every refinement starts from the
-    candidates, which have not seen the held-out samples.
+    Half of the held-out samples guide the refinement and are fitted in the end; the other half has no part in
+    it: on those its scale, or its fitted link, is corrected where that helps, and it is judged against the
+    readout. With ``link="auto"`` the link is fitted where the readout fitted one, and else once more where
+    the outcome is curved. Where that gains little over a readout with terms in h_k, which the model of
+    `refine` does not have, these terms are taken off the labels and join the result as slopes. Every
+    refinement starts from the candidates, which have not seen the held-out samples.
 
     Parameters
     ----------
@@ -110,18 +113,21 @@ def refine_readout(
         Labels less the linear part.
     candidates, readout
         The spectral stage, and what it reads out.
-    degree, link, n_features, max_steps, dtype, seed, progress
+    degree, link, n_features, dtype, seed, progress
         As in `refine`.
+    max_passes : float
+        Passes that may be spent on all refinements.
     file : FitFile, optional
         Where refinements keep themselves, to be resumed.
     """
-    if not candidates.outside.any() or max_steps < 1 or min(train.n_samples, held_out.n_samples) < 2:
+    search, judge = split(held_out, 0.5, seed)
+    few = min(part.n_samples for part in (train, search, judge)) < 2
+    if not candidates.outside.any() or few or _steps(max_passes) < 1:
         return Outcome(readout)
-    attempt = _Attempts(train, held_out, candidates, readout, file)
+    attempt = _Attempts((train, search, judge), candidates, readout, max_passes, file)
     options = {
         "degree": degree,
         "n_features": n_features,
-        "max_steps": max_steps,
         "dtype": dtype,
         "seed": seed,
         "progress": progress,
@@ -131,15 +137,22 @@ def refine_readout(
         attempt(link, plain, options)
     else:
         attempt("identity", plain, options)
-        if is_curved(attempt.best, held_out, degree, seed):
+        if is_curved(attempt.best, judge, degree, seed):
             attempt("auto", plain, options)
-    if readout.slopes.any() and readout.link.name == attempt.best.link.name == "identity":
+    # Terms in h_k take a feature of their own: not where the number of features is given.
+    straight = readout.link.name == attempt.best.link.name == "identity"
+    if n_features is None and straight and readout.slopes.any():
         left, before = 1.0 - attempt.best.r2, 1.0 - readout.r2
         if left > _LITTLE * before:
             attempt("identity", readout.slopes @ readout.features, options)
-    if 1.0 - attempt.best.r2 < (1.0 - readout.r2) * (1.0 - _EVIDENCE / held_out.n_samples):
+    if predicts_better(attempt.best, readout, judge, degree, seed):
         return Outcome(attempt.best, attempt.n_passes, attempt.n_steps)
     return Outcome(readout, attempt.n_passes)
+
+
+def _steps(n_passes: float) -> int:
+    """Return how many steps of a refinement so many passes allow; latents computed anew are passes too."""
+    return min(STEPS, int((n_passes - 3.0) / 1.05))
 
 
 class _Attempts:
@@ -147,27 +160,31 @@ class _Attempts:
 
     def __init__(
         self,
-        train: SampleSource,
-        held_out: SampleSource,
+        parts: tuple[SampleSource, SampleSource, SampleSource],
         candidates: Candidates,
         readout: Readout,
+        max_passes: float,
         file: FitFile | None,
     ) -> None:
-        self.parts = train, held_out
-        self.rows = candidates.features[candidates.outside]
-        self.weights = candidates.spectrum.eigenvalues[candidates.outside]
+        *self.parts, self.judge = parts
+        start = candidates.outside.copy()
+        start[:_START] = True  # weak and wrong ones do no harm, and are more than the random ones added
+        self.rows = candidates.features[start]
+        self.weights = candidates.spectrum.eigenvalues[start]
         # A link that was given leaves no freedom for a constant outside it but what the readout found.
         free = isinstance(readout.link, FittedLink) or readout.link.name == "identity"
         self.constant = 0.0 if free else readout.intercept
-        self.spread = float(np.mean((held_out.labels() - train.labels().mean()) ** 2)) or 1.0
-        self.file, self.number = file, 0
+        self.file, self.number, self.max_passes = file, 0, max_passes
         self.n_passes, self.n_steps = 0.0, 0
         self.best: Readout
 
     def __call__(self, link: Any, direction: Array, options: dict[str, Any]) -> None:
         """Refine against the labels less <direction, F>, or take what the file has of that."""
-        number, steps = self.number, options["max_steps"]
+        number, steps = self.number, _steps(self.max_passes - self.n_passes)
+        if steps < 1:
+            return
         self.number += 1
+        options = options | {"max_steps": steps}
         done = None if self.file is None else self.file.outcome(number, steps)
         if done is None:
             done = self._refined(link, direction, options)
@@ -189,13 +206,12 @@ class _Attempts:
         found = refine(parts[0], self.rows, self.weights, held_out=parts[1], link=link, **options, **keeping)
         if found.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
-        error = found.held_out_error * (
-            float(np.var(np.concatenate([part.labels() for part in parts]))) or 1.0
-        )
         if options["n_features"] is None:
-            found = _without_negligible(found, error)
-        joined = _joined(found, direction, self.constant, 1.0 - error / self.spread)
-        return joined, found.n_passes, found.n_steps
+            variance = float(np.var(np.concatenate([part.labels() for part in parts]))) or 1.0
+            found = _without_negligible(found, found.held_out_error * variance)
+        joined = _joined(found, direction, self.constant)
+        readout = calibrated(joined, self.judge, options["degree"], options["seed"])
+        return readout, found.n_passes, found.n_steps
 
 
 def _without(source: SampleSource, direction: Array, constant: float, degree: int) -> SampleSource:
@@ -216,7 +232,7 @@ def _without_negligible(refined: Refined, error: float) -> Refined:
     return replace(refined, features=refined.features[kept], weights=refined.weights[kept])
 
 
-def _joined(refined: Refined, direction: Array, constant: float, r2: float) -> Readout:
+def _joined(refined: Refined, direction: Array, constant: float) -> Readout:
     """Return the refined model plus <direction, F> as a readout of orthonormal features."""
     features, weights, link = refined.features, refined.weights, refined.link
     slopes = features @ direction
@@ -229,4 +245,4 @@ def _joined(refined: Refined, direction: Array, constant: float, r2: float) -> R
     offset, intercept = refined.offset, constant
     if link.name == "identity":
         offset, intercept = 0.0, constant + refined.offset
-    return Readout(features, weights, slopes, intercept, link, r2, offset)
+    return Readout(features, weights, slopes, intercept, link, 0.0, offset)

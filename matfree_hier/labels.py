@@ -101,6 +101,12 @@ class LabelTransform:
             raise ValueError(msg)
         return self._raw(np.asarray(y, dtype=np.float64), sizes) - self.mean
 
+    def divisors(self, sizes: Sizes) -> Array:
+        """Return what the labels of samples are divided by last, (m,): 1 unless it is "normalised"."""
+        if not self.uses_inputs:
+            return np.ones(len(sizes.norms))
+        return np.asarray(np.maximum(sizes.norms, self.parameters["floor"]))
+
     def __reduce__(self) -> tuple[Any, ...]:
         return LabelTransform, (self.name, self.parameters, self.function)
 

@@ -20,7 +20,7 @@ Array: TypeAlias = NDArray[np.float64]
 BLOCK = 1024  # rows whose order is drawn together
 N_FOLDS = 10
 _ROUNDING = 1e-12  # of the variance of the labels: errors below it are equal
-_EVIDENCE = 2.5  # standard errors by which columns must beat the first choice: ten folds have fat tails
+EVIDENCE = 2.5  # standard errors by which columns must beat the first choice: ten folds have fat tails
 STRENGTHS = np.concatenate([[1e-10], np.logspace(-6, 3, 28)])  # of ridges, on columns of unit variance
 
 
@@ -198,7 +198,7 @@ def choose_columns(moments: FoldedMoments, choices: Sequence[NDArray[np.int64]])
     trains = [moments.total(without=i) for i in range(len(moments.folds))]
     judged = [_cross_validate(trains, moments.folds, columns) for columns in choices]
     best = min(range(len(choices)), key=lambda c: float(judged[c][1].mean()))
-    if is_better(judged[best][1], judged[0][1], by=_EVIDENCE):
+    if is_better(judged[best][1], judged[0][1], by=EVIDENCE):
         # The fewest columns that are not worse than the best by more than a standard error.
         few = sorted(range(len(choices)), key=lambda c: len(choices[c]))
         best = next(c for c in few if c == best or not is_better(judged[best][1], judged[c][1]))

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import validate_data
 
 from matfree_hier.links import link as named_link
+from matfree_hier.operator import MAX_DEGREE
 from matfree_hier.packing import check_size
 from matfree_hier.sources import SampleSource, open_source
 from matfree_hier.sources.convert import default_names
@@ -35,15 +36,15 @@ def check_options(model: Any) -> None:
 
     if model.estimator not in ESTIMATORS:
         refuse("estimator", f"one of {', '.join(ESTIMATORS)}")
+    if not is_int(model.degree) or not 1 <= model.degree <= MAX_DEGREE:
+        refuse("degree", f"an integer in 1..{MAX_DEGREE}")
     if model.n_features != "auto" and not (is_int(model.n_features) and model.n_features >= 1):
         refuse("n_features", '"auto" or an integer of at least 1')
-    for name in ("linear", "center_trace"):
+    for name in ("linear", "center_trace", "residualize"):
         if getattr(model, name) not in ("auto", True, False):
             refuse(name, '"auto", True or False')
     if model.estimator == "paper" and model.linear is True:
         refuse("linear", '"auto" or False for the paper\'s estimator')
-    if model.residualize not in ("auto", False):
-        refuse("residualize", '"auto" or False')
     if model.smoothness != 0.0:
         refuse("smoothness", "0.0")
     for name in ("graph", "comm"):

@@ -26,9 +26,12 @@ REVIEW = 5  # steps between reviews: components added and removed, latents compu
 _FIRST_RIDGE = 2.0  # in units of the noise (`_ridge`): about where the first components appear
 _HALVINGS = 5.0  # of the ridge in the course of the search
 _LAST_SHARE = 0.25  # of the steps are for the last fit, on all samples
-_PATIENCE = 4  # steps without a lower held-out error before the search ends
+_PATIENCE = 6  # steps without a lower held-out error before the search ends
 _MOST_COMPONENTS = 64  # unless asked for, for the sake of time
-_LINK_KNOTS = 8  # of a link fitted on the way
+_NEGLIGIBLE = 1e-4  # share of the variance for which no component is added
+_LINK_KNOTS = 12  # of a link fitted on the way
+_LINK_ROWS = 100_000  # samples that decide it
+_FAITHFUL = 2.0  # held-out over training error below which h is as good on one as on the other
 _RECORD = ("step", "held_out", "train", "ridge", "n_components")
 _COUNTS = ("phase", "step", "last_step", "best_step")
 _SAVED = (*_COUNTS, "error", "start_error", "best_error", "level", "best_level", "optimism")
@@ -125,7 +128,7 @@ class Refinement:
         W = features.T * np.sqrt(np.abs(weights) / sqrt(2.0))
         signs = np.where(weights < 0.0, -1.0, 1.0)
         start = _fitted_scale(Factor(W, signs, 0.0, self.link or named_link("identity")), self.held_out)
-        start, _ = self._judged(start)
+        start = self._judge(start, 0)
         self.start_error = self.error
         wanted = self._wanted(len(signs))
         self.factor = self._widened(start.diagonalised().leading(wanted), wanted)
@@ -140,10 +143,7 @@ class Refinement:
                 watcher.keep(self)
                 sensing = self._sensing(self.train)
             sensing.step(self._ridge(sensing, self.error))
-            factor, scale = self._judged(sensing.factor, self.step + 1)
-            sensing.relink(factor, scale)
-            if self.best_step > self.step:
-                self.best_level, self.optimism = self.level, self.error / (sensing.error or 1.0)
+            self._judge(sensing.factor, self.step + 1, sensing)
             self._advance(self.error, sensing)
             watcher.show(self)
 
@@ -162,6 +162,8 @@ class Refinement:
                 sensing = self._sensing(self.all)
             # How much larger the error is on samples not fitted to is known from the search.
             sensing.step(self._ridge(sensing, self.optimism * sensing.error))
+            if self.link is None and self.optimism < _FAITHFUL:
+                sensing.relink(*_relinked(sensing.factor, [(sensing.h, self.all.y)]))
             self._advance(np.nan, sensing)
             watcher.show(self)
         self.factor = sensing.factor
@@ -170,7 +172,7 @@ class Refinement:
         """Take the useful components of the best factor."""
         self.phase = "all"
         factor = self.best.diagonalised()
-        self.factor = factor.leading(self._n_useful(factor))
+        self.factor = factor.leading(self._n_useful(factor, 0.0))
         self.previous = factor.W[:, :0]
         improved = self.best_step > 0 and len(self.factor.signs) > 0
         self.last_step = self.step + (self.n_last if improved else 0)
@@ -207,32 +209,38 @@ class Refinement:
 
     # --- judging on held-out samples -----------------------------------------------------------------------
 
-    def _judged(self, factor: Factor, step: int = 0) -> tuple[Factor, float]:
+    def _judge(self, factor: Factor, step: int, sensing: Sensing | None = None) -> Factor:
         """Set `error` to the held-out error, and keep the factor if it is the best.
 
-        A link that is to be fitted is fitted anew, to the held-out samples: on those h is not adapted to the
-        noise. h is then scaled to where the root mean square of the link's slope is 1, without which the
-        ridge has no meaning. Returns the factor, and what h was multiplied with.
+        A link that is to be fitted is fitted anew: to held-out samples, where h is not adapted to the noise,
+        and to the others too once that makes little difference. Returns the factor with it.
         """
-        h, y, scale = self.held_out.combined(factor), self.held_out.y, 1.0
+        h = self.held_out.combined(factor)
         if self.link is None:
-            link = fit_link(h, y, degrees_of_freedom=_LINK_KNOTS)
-            scale = sqrt(float(np.mean(link.derivative(h) ** 2))) or 1.0
-            link = FittedLink(link.knots * scale, link.values)
-            factor, h = replace(factor.scaled(scale), shift=0.0, link=link), h * scale
-        self.error = float(np.mean((factor.link(h + factor.shift) - y) ** 2))
+            known = [(h, self.held_out.y)]
+            if sensing is not None and self.error < _FAITHFUL * sensing.error:
+                known.append((sensing.h, self.train.y))
+            factor, scale = _relinked(factor, known)
+            h *= scale
+            if sensing is not None:
+                sensing.relink(factor, scale)
+        self.error = float(np.mean((factor.link(h + factor.shift) - self.held_out.y) ** 2))
         if self.error < self.best_error:
             self.best, self.best_step, self.best_error = factor, step, self.error
-        return factor, scale
+            self.best_level = self.level
+            if sensing is not None:
+                self.optimism = self.error / (sensing.error or 1.0)
+        return factor
 
-    def _n_useful(self, diagonalised: Factor) -> int:
-        """Return with how many of the leading components the held-out error is smallest."""
-        return self.fixed or int(np.argmin(self.held_out.errors_by_count(diagonalised)))
+    def _n_useful(self, diagonalised: Factor, tolerance: float) -> int:
+        """Return the fewest leading components with a held-out error at most `tolerance` above the least."""
+        errors = self.held_out.errors_by_count(diagonalised)
+        return self.fixed or int(np.argmax(errors <= errors.min() + tolerance * self.variance))
 
     def _reviewed(self, factor: Factor) -> Factor:
         """Return the useful components with spare ones beside them: the next weaker, or new ones."""
         factor = factor.diagonalised()
-        wanted = self._wanted(self._n_useful(factor))
+        wanted = self._wanted(self._n_useful(factor, _NEGLIGIBLE))
         return self._widened(factor.leading(wanted), wanted)
 
     def _wanted(self, n_useful: int) -> int:
@@ -326,6 +334,19 @@ class Refinement:
                 link = FittedLink.from_parameters({key: state[f"{name}_link_{key}"] for key in keys})
             W, signs = np.asarray(state[f"{name}_W"]), np.asarray(state[f"{name}_signs"])
             setattr(self, name, Factor(W, signs, float(state[f"{name}_shift"]), link))
+
+
+def _relinked(factor: Factor, known: list[tuple[Array, Array]]) -> tuple[Factor, float]:
+    """Fit the link to pairs of h and labels; return the factor with it, and what h is multiplied with.
+
+    h is scaled to where the root mean square of the slope is 1, without which the ridge has no meaning.
+    """
+    step = -(-sum(len(h) for h, _ in known) // _LINK_ROWS)
+    h, y = (np.concatenate([array[::step] for array in arrays]) for arrays in zip(*known, strict=True))
+    link = fit_link(h, y, degrees_of_freedom=_LINK_KNOTS)
+    scale = sqrt(float(np.mean(link.derivative(h) ** 2))) or 1.0
+    link = FittedLink(link.knots * scale, link.values)
+    return replace(factor.scaled(scale), shift=0.0, link=link), scale
 
 
 def _fitted_scale(factor: Factor, samples: Samples) -> Factor:

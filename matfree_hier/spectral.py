@@ -9,14 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matfree_hier.eigen import top_eigenpairs
-from matfree_hier.labels import input_sizes
+from matfree_hier.labels import fit_label_transform, input_sizes
 from matfree_hier.recovery import outliers
+from matfree_hier.residualize import residualize
 from matfree_hier.status import NotConverged, Status
 from matfree_hier.theory import predict_spectrum
 
 if TYPE_CHECKING:
     from matfree_hier.operator import MomentOperator
     from matfree_hier.result import EigenResult
+    from matfree_hier.sources import SampleSource
 
 Array: TypeAlias = NDArray[np.float64]
 
@@ -24,6 +26,41 @@ FEWEST_PAIRS, MOST_PAIRS = 32, 128  # eigenpairs among which "auto" looks for fe
 _SAMPLES_A_PAIR = 8  # n/D that a pair beyond the fewest needs
 _CHEAP = 2**38  # n D k up to which a pass is cheap enough to look further
 _BULK_ROWS = 20_000  # samples from which the bulk's edges are predicted
+
+
+def with_operator_labels(
+    source: SampleSource, degree: int, transform: Any, *, residualise: bool, dtype: Any, seed: int
+) -> tuple[SampleSource, float]:
+    """Return the samples with the labels of the operator, and the passes that this took.
+
+    Labels are transformed; then what their low even chaoses predict is subtracted, where that takes variance
+    away (`residualize`); "normalised" ones are divided by |F(x)|^2/D last. In this order each finds more
+    features than without; chaoses subtracted from raw labels, or after the division, can hide some.
+
+    Parameters
+    ----------
+    source : SampleSource
+    degree : int
+        Of the features.
+    transform : str, callable or None
+        As in `fit_label_transform`.
+    residualise : bool
+        Whether to subtract the chaoses.
+    dtype : str
+        Of the products.
+    seed : int
+        Of the folds.
+    """
+    fitted = fit_label_transform(transform, source, degree=degree)
+    t, divisors = np.empty(source.n_samples), np.empty(source.n_samples)
+    for chunk in source.chunks():
+        rows = slice(chunk.start, chunk.start + len(chunk.X))
+        sizes = input_sizes(chunk.X, degree)
+        t[rows], divisors[rows] = fitted(np.asarray(chunk.y), sizes), fitted.divisors(sizes)
+    if not residualise:
+        return source.with_labels(t), 0.0
+    left = residualize(source.with_labels(t * divisors), degree, dtype=dtype, seed=seed)
+    return source.with_labels(left.labels / divisors if left.helps else t), left.n_passes
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,11 +74,14 @@ class Candidates:
     outside : ndarray of bool, shape (K,)
         Whether the eigenvalue stands outside the bulk, or the number of features was given.
     spectrum : EigenResult
+    n_passes : float
+        Passes over the samples in all.
     """
 
     features: Array
     outside: NDArray[np.bool_]
     spectrum: EigenResult
+    n_passes: float
 
 
 def n_candidates(n_samples: int, n_packed: int) -> int:
@@ -101,7 +141,7 @@ def find_candidates(
     if n_features is None:
         outside = above_bulk(operator, spectrum.eigenvalues)
     features = np.ascontiguousarray(spectrum.eigenvectors.T, dtype=np.float64)
-    return Candidates(features, outside, spectrum)
+    return Candidates(features, outside, spectrum, spectrum.n_passes)
 
 
 def above_bulk(operator: MomentOperator, eigenvalues: Array) -> NDArray[np.bool_]:

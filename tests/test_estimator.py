@@ -238,8 +238,8 @@ def test_one_input_of_degree_one_has_a_packed_size_of_one():
 @pytest.mark.parametrize("scale", [1e-12, 1e12])
 def test_the_scale_of_the_labels_does_not_matter(scale):
     X, y = samples(3000)
-    plain = HierarchicalSpectralRegressor(n_features=2).fit(X, y)
-    scaled = HierarchicalSpectralRegressor(n_features=2).fit(X, scale * y)
+    plain = HierarchicalSpectralRegressor(n_features=2, dtype="float64").fit(X, y)
+    scaled = HierarchicalSpectralRegressor(n_features=2, dtype="float64").fit(X, scale * y)
     assert_allclose(scaled.predict(X) / scale, plain.predict(X), rtol=1e-4, atol=1e-4)
 
 
@@ -489,7 +489,7 @@ def test_an_unconverged_fit_says_so_and_predicts(monkeypatch):
         ({"linear": "maybe"}, "`linear` must be \"auto\", True or False, got 'maybe'"),
         ({"linear": True, "estimator": "paper"}, '`linear` must be "auto" or False for the paper'),
         ({"center_trace": 3}, '`center_trace` must be "auto", True or False, got 3'),
-        ({"residualize": True}, '`residualize` must be "auto" or False, got True'),
+        ({"residualize": 3}, '`residualize` must be "auto", True or False, got 3'),
         ({"smoothness": 0.5}, r"`smoothness` must be 0\.0, got 0\.5"),
         ({"graph": 3}, "`graph` must be None, got 3"),
         ({"comm": 3}, "`comm` must be None, got 3"),

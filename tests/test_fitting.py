@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -19,7 +21,7 @@ OPTIONS = {
     "degree": 2,
     "link": "identity",
     "n_features": None,
-    "max_steps": 20,
+    "max_passes": 100,
     "dtype": "float64",
     "seed": 7,
     "progress": False,
@@ -32,7 +34,7 @@ def candidates(features, weights):
     spectrum = EigenResult(
         weights, features.T, np.zeros(k), 1.0, Status.CONVERGED, 5.0, History(), "dense", ""
     )
-    return Candidates(features, np.ones(k, dtype=bool), spectrum)
+    return Candidates(features, np.ones(k, dtype=bool), spectrum, 5.0)
 
 
 def blurred(seed=3):
@@ -83,10 +85,20 @@ def test_nothing_outside_the_bulk_is_nothing_to_refine():
     train, held_out = parts(lambda h: squares(h) @ TEACHER.weights_)
     readout = Readout(np.empty((0, 36)), np.empty(0), np.empty(0), 0.0, link("identity"), 0.0)
     found = candidates(blurred(), TEACHER.weights_)
-    inside = Candidates(found.features, np.zeros(3, dtype=bool), found.spectrum)
+    inside = replace(found, outside=np.zeros(3, dtype=bool))
     outcome = refine_readout(train, held_out, inside, readout, **OPTIONS)
     assert (outcome.readout, outcome.n_passes) == (readout, 0.0)
-    assert refine_readout(train, held_out, found, readout, **OPTIONS | {"max_steps": 0}).n_passes == 0.0
+    assert refine_readout(train, held_out, found, readout, **OPTIONS | {"max_passes": 4}).n_passes == 0.0
+
+
+@pytest.mark.parametrize("max_passes", [8, 30, 60])
+def test_no_more_passes_are_spent_than_allowed(max_passes, monkeypatch):
+    monkeypatch.setattr("matfree_hier.fitting.is_curved", lambda *a: True)
+    train, held_out = parts(lambda h: np.tanh(3.0 * squares(h) @ TEACHER.weights_))
+    readout = Readout(blurred(), 0.5 * TEACHER.weights_, np.zeros(3), 0.0, link("identity"), 0.3)
+    found = candidates(blurred(), TEACHER.weights_)
+    options = OPTIONS | {"link": "auto", "max_passes": max_passes}
+    assert 1.0 < refine_readout(train, held_out, found, readout, **options).n_passes <= max_passes
 
 
 def test_a_curved_outcome_is_refined_again_with_a_link():

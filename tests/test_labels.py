@@ -104,6 +104,9 @@ def test_normalised_labels_owe_nothing_to_the_radius_and_weigh_samples_equally()
     deciles = np.array_split(left[np.argsort(sizes.radii[large])], 10)
     assert np.abs([part.mean() for part in deciles]).max() < 0.04 < np.abs(rank).mean()
     assert abs(np.corrcoef(left, (X[:, 0] * X[:, 1])[large])[0, 1]) > 0.5
+    fitted = fit_label_transform("normalised", open_source((X, y)), degree=3)
+    assert_allclose(fitted.divisors(sizes), np.maximum(sizes.norms, fitted.parameters["floor"]))
+    assert np.array_equal(fit_label_transform("rank", y).divisors(sizes), np.ones(len(y)))
     assert np.abs(t).max() < 2.0 / np.quantile(sizes.norms, 0.0099) + 0.1
 
 
