@@ -15,14 +15,14 @@ from tqdm import tqdm
 
 from matfree_hier import __version__
 from matfree_hier.estimator import IN_MEMORY, LINEAR_INPUTS, HierarchicalSpectralRegressor
+from matfree_hier.fitting.moments import FoldedMoments, fit_ridge
+from matfree_hier.fitting.options import ESTIMATORS
+from matfree_hier.fitting.prepare import PREPARATIONS, advice, split
+from matfree_hier.fitting.spectral import n_candidates
 from matfree_hier.links import NAMES as LINKS
-from matfree_hier.moments import FoldedMoments, fit_ridge
 from matfree_hier.operator import MAX_DEGREE, adjoint, project
-from matfree_hier.options import ESTIMATORS
 from matfree_hier.packing import check_memory, check_size
-from matfree_hier.prepare import PREPARATIONS, advice, split
 from matfree_hier.sources import SampleSource, open_source
-from matfree_hier.spectral import n_candidates
 from matfree_hier.status import InputError, NotConverged, RunFileError
 from matfree_hier.store import RunFile
 

@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from matfree_hier import peers
-from matfree_hier.arguments import (
+from matfree_hier.interrupts import Interrupts
+from matfree_hier.operator import MomentOperator, single_threaded_blas
+from matfree_hier.progress import SolveProgress
+from matfree_hier.result import EigenResult, History
+from matfree_hier.solvers import peers
+from matfree_hier.solvers.arguments import (
     as_operator,
     checked_start,
     probe,
@@ -17,18 +21,14 @@ from matfree_hier.arguments import (
     require_symmetric,
     resolved_options,
 )
-from matfree_hier.coarse import heavy_samples, squared_norms
-from matfree_hier.interrupts import Interrupts
-from matfree_hier.krylov import BlockKrylov
-from matfree_hier.operator import MomentOperator, single_threaded_blas
-from matfree_hier.products import OperatorFault, Products
-from matfree_hier.progress import SolveProgress
-from matfree_hier.records import Outcome
-from matfree_hier.result import EigenResult, History
-from matfree_hier.resume import StoredSolve, digest, fingerprint
+from matfree_hier.solvers.coarse import heavy_samples, squared_norms
+from matfree_hier.solvers.krylov import BlockKrylov
+from matfree_hier.solvers.products import OperatorFault, Products
+from matfree_hier.solvers.records import Outcome
+from matfree_hier.solvers.resume import StoredSolve, digest, fingerprint
+from matfree_hier.solvers.stopping import OutlierRule, ResidualRule, Rule
+from matfree_hier.solvers.subspace import with_positive_peaks
 from matfree_hier.status import Status
-from matfree_hier.stopping import OutlierRule, ResidualRule, Rule
-from matfree_hier.subspace import with_positive_peaks
 from matfree_hier.theory import predict_spectrum
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
     from scipy.sparse.linalg import LinearOperator
 
-    from matfree_hier.records import Options, Ritz
+    from matfree_hier.solvers.records import Options, Ritz
 
     Array = NDArray[np.float64]
 

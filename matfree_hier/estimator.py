@@ -11,16 +11,16 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, RegressorMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from matfree_hier.fitfile import FitFile
-from matfree_hier.fitted import FitReport, Fitted
-from matfree_hier.fitting import LinearPart, Outcome, fit_linear, refine_readout
+from matfree_hier.fitting.fitfile import FitFile
+from matfree_hier.fitting.fitted import FitReport, Fitted
+from matfree_hier.fitting.options import Samples, check_options, open_for_fit, seed_of
+from matfree_hier.fitting.prepare import Preparation, fit_preparation, materialised, select_inputs, split
+from matfree_hier.fitting.readout import read_paper, read_squares
+from matfree_hier.fitting.spectral import Candidates, find_candidates, with_operator_labels
+from matfree_hier.fitting.stages import LinearPart, Outcome, fit_linear, refine_readout
 from matfree_hier.operator import MomentOperator, project, single_threaded_blas
-from matfree_hier.options import Samples, check_options, open_for_fit, seed_of
 from matfree_hier.packing import check_size, multi_index
-from matfree_hier.prepare import Preparation, fit_preparation, materialised, select_inputs, split
-from matfree_hier.readout import read_paper, read_squares
 from matfree_hier.sources import SampleSource, open_source
-from matfree_hier.spectral import Candidates, find_candidates, with_operator_labels
 from matfree_hier.status import Status
 from matfree_hier.store import RunFile
 

@@ -10,8 +10,8 @@ import pytest
 
 from matfree_hier import __version__, cli
 from matfree_hier.estimator import HierarchicalSpectralRegressor
+from matfree_hier.fitting.prepare import split
 from matfree_hier.model import HierarchicalModel
-from matfree_hier.prepare import split
 from matfree_hier.sources import open_source
 from matfree_hier.status import Status
 
@@ -172,7 +172,7 @@ def test_no_feature_is_exit_status_1_and_still_predicts(tmp_path, monkeypatch, c
 def solve_ends(monkeypatch, status):
     from dataclasses import replace
 
-    import matfree_hier.spectral as module
+    import matfree_hier.fitting.spectral as module
 
     solve = module.top_eigenpairs
     monkeypatch.setattr(module, "top_eigenpairs", lambda *a, **k: replace(solve(*a, **k), status=status))

@@ -15,8 +15,8 @@ from scipy.sparse.linalg import LinearOperator
 
 from matfree_hier.eigen import top_eigenpairs
 from matfree_hier.operator import MomentOperator
-from matfree_hier.peers import work_dense, work_gram, work_krylov
 from matfree_hier.result import EigenResult
+from matfree_hier.solvers.peers import work_dense, work_gram, work_krylov
 from matfree_hier.status import Status
 
 Array = Any
@@ -644,7 +644,7 @@ def test_the_choice_of_method_follows_the_work() -> None:
 
 
 def test_the_cost_model_grows_with_what_it_should() -> None:
-    from matfree_hier.arguments import resolved_options
+    from matfree_hier.solvers.arguments import resolved_options
 
     def works(n: int, d: int) -> tuple[float, float, float]:
         C = moments(n, d, 2)

@@ -123,7 +123,7 @@ def test_refined_features_predict_better_than_spectral_ones(degree, noise):
 
 
 def test_a_refinement_that_is_no_better_is_not_taken(monkeypatch):
-    import matfree_hier.fitting as module
+    import matfree_hier.fitting.stages as module
 
     refine = module.refine
 
@@ -157,7 +157,7 @@ def test_a_given_link_is_refined_through():
 
 
 def test_an_interrupted_refinement_raises_keyboard_interrupt(monkeypatch):
-    import matfree_hier.fitting as module
+    import matfree_hier.fitting.stages as module
 
     refine = module.refine
     monkeypatch.setattr(module, "refine", lambda *a, **k: replace(refine(*a, **k), status=Status.INTERRUPTED))
@@ -374,10 +374,10 @@ class KilledError(Exception):
 
 @pytest.mark.parametrize("link", ["auto", "identity"])
 def test_a_killed_refinement_goes_on_to_the_same_bits(tmp_path, monkeypatch, link):
-    import matfree_hier.fitting as module
+    import matfree_hier.fitting.stages as module
 
-    monkeypatch.setattr("matfree_hier.fitfile._SECONDS", 0.0)
-    monkeypatch.setattr("matfree_hier.fitting.is_curved", lambda *a: True)  # "auto" refines twice
+    monkeypatch.setattr("matfree_hier.fitting.fitfile._SECONDS", 0.0)
+    monkeypatch.setattr("matfree_hier.fitting.stages.is_curved", lambda *a: True)  # "auto" refines twice
     refine = module.refine
     X, y = samples(2000)
     expected = HierarchicalSpectralRegressor(link=link).fit(X, y)
@@ -415,7 +415,7 @@ def test_a_finished_fit_is_taken_from_its_file(tmp_path, monkeypatch):
     def untouched(*args, **kwargs):
         pytest.fail("A finished fit needs no pass.")
 
-    monkeypatch.setattr("matfree_hier.spectral.top_eigenpairs", untouched)
+    monkeypatch.setattr("matfree_hier.fitting.spectral.top_eigenpairs", untouched)
     again = HierarchicalSpectralRegressor(**options).fit(X, y)
     assert_array_equal(again.predict(X), expected.predict(X))
 
@@ -444,7 +444,7 @@ def test_a_run_file_of_another_fit_is_refused(tmp_path, options, scale, message)
 
 
 def ending(monkeypatch, status):
-    import matfree_hier.spectral as module
+    import matfree_hier.fitting.spectral as module
 
     solve = module.top_eigenpairs
     monkeypatch.setattr(

@@ -17,14 +17,14 @@ import pytest
 from scipy.sparse.linalg import aslinearoperator
 
 from matfree_hier import eigen, kernels
-from matfree_hier.coarse import heavy_samples
 from matfree_hier.eigen import top_eigenpairs
-from matfree_hier.krylov import BlockKrylov
 from matfree_hier.model import HierarchicalModel
 from matfree_hier.operator import MomentOperator
-from matfree_hier.products import Products
-from matfree_hier.records import Options, Outcome
 from matfree_hier.result import EigenResult
+from matfree_hier.solvers.coarse import heavy_samples
+from matfree_hier.solvers.krylov import BlockKrylov
+from matfree_hier.solvers.products import Products
+from matfree_hier.solvers.records import Options, Outcome
 from matfree_hier.status import RunFileError, Status
 from matfree_hier.store import Checkpoint, RunFile
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.linear_model import LinearRegression, Ridge
 
-from matfree_hier.moments import (
+from matfree_hier.fitting.moments import (
     BLOCK,
     N_FOLDS,
     FoldedMoments,

@@ -6,7 +6,7 @@ from scipy.stats import norm
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import QuantileTransformer, StandardScaler
 
-from matfree_hier.prepare import (
+from matfree_hier.fitting.prepare import (
     PREPARATIONS,
     Preparation,
     RowPart,
@@ -138,7 +138,7 @@ def test_gaussianise_is_bounded_outside_the_range_seen():
 
 
 def test_gaussianise_takes_its_quantiles_from_a_sample_of_many_rows(monkeypatch):
-    monkeypatch.setattr("matfree_hier.prepare._QUANTILE_ROWS", 2000)
+    monkeypatch.setattr("matfree_hier.fitting.prepare._QUANTILE_ROWS", 2000)
     X = table(20_000)
     prepare = fit_preparation("gaussianise", open_source(X), 3)
     np.testing.assert_allclose(prepare(X).var(axis=0)[:4], 1, atol=1e-9)

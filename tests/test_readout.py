@@ -2,9 +2,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from matfree_hier.links import FittedLink, link
-from matfree_hier.model import HierarchicalModel
-from matfree_hier.readout import (
+from matfree_hier.fitting.readout import (
     Readout,
     calibrated,
     latent_chunks,
@@ -13,6 +11,8 @@ from matfree_hier.readout import (
     read_squares,
     squares,
 )
+from matfree_hier.links import FittedLink, link
+from matfree_hier.model import HierarchicalModel
 from matfree_hier.sources import open_source
 from tests import oracle
 
@@ -128,10 +128,11 @@ def test_no_feature_is_the_mean():
 
 
 def test_links_are_decided_on_a_bounded_number_of_samples(monkeypatch):
-    monkeypatch.setattr("matfree_hier.readout.LINK_ROWS", 3000)
+    monkeypatch.setattr("matfree_hier.fitting.readout.LINK_ROWS", 3000)
     seen = []
     monkeypatch.setattr(
-        "matfree_hier.readout.fit_link", lambda h, y: seen.append(len(h)) or (lambda x: np.zeros(len(x)))
+        "matfree_hier.fitting.readout.fit_link",
+        lambda h, y: seen.append(len(h)) or (lambda x: np.zeros(len(x))),
     )
     X, y = samples(10_000)
     read_squares(open_source((X, y)), TEACHER.features_, 2, "auto", 7)

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from matfree_hier.fitting.refine import refine
 from matfree_hier.links import FittedLink, link
 from matfree_hier.model import HierarchicalModel
 from matfree_hier.operator import MomentOperator, project
 from matfree_hier.recovery import overlaps
-from matfree_hier.refine import refine
 from matfree_hier.sources import open_source
 from matfree_hier.status import Status
 

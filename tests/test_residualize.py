@@ -6,8 +6,8 @@ from numpy.testing import assert_allclose
 from oracle import features
 from strategies import seeds
 
-from matfree_hier.moments import shuffled_ranks
-from matfree_hier.residualize import FOLDS, low_even_degrees, residualize
+from matfree_hier.fitting.moments import shuffled_ranks
+from matfree_hier.fitting.residualize import FOLDS, low_even_degrees, residualize
 from matfree_hier.sources import open_source
 
 

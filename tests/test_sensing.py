@@ -9,10 +9,10 @@ from oracle import features
 from scipy.optimize import minimize_scalar
 from strategies import seeds
 
-from matfree_hier import sensing
-from matfree_hier.factor import Factor, Samples, Work
+from matfree_hier.fitting import sensing
+from matfree_hier.fitting.factor import Factor, Samples, Work
+from matfree_hier.fitting.sensing import Sensing
 from matfree_hier.links import link
-from matfree_hier.sensing import Sensing
 from matfree_hier.sources import open_source
 
 D = 15  # of 5 inputs at degree 2

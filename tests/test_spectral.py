@@ -2,13 +2,13 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from matfree_hier.fitting.residualize import residualize
+from matfree_hier.fitting.spectral import above_bulk, find_candidates, n_candidates, with_operator_labels
 from matfree_hier.labels import fit_label_transform, input_sizes
 from matfree_hier.model import HierarchicalModel
 from matfree_hier.operator import MomentOperator
 from matfree_hier.recovery import overlaps
-from matfree_hier.residualize import residualize
 from matfree_hier.sources import open_source
-from matfree_hier.spectral import above_bulk, find_candidates, n_candidates, with_operator_labels
 
 TEACHER = HierarchicalModel(12, 2, 6, 0.4, seed=23)
 D = TEACHER.n_packed

@@ -15,8 +15,8 @@ import numpy as np
 
 from matfree_hier import kernels
 from matfree_hier.operator import MomentOperator
-from matfree_hier.products import Products
-from matfree_hier.subspace import orthonormal, rayleigh_ritz
+from matfree_hier.solvers.products import Products
+from matfree_hier.solvers.subspace import orthonormal, rayleigh_ritz
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -18,9 +18,9 @@ from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, LinearOperator
 from matfree_hier import kernels
 from matfree_hier.operator import MomentOperator, adjoint, project
 from matfree_hier.packing import check_memory
-from matfree_hier.records import Options, Outcome
-from matfree_hier.stopping import ResidualRule, RitzValues, verdict
-from matfree_hier.subspace import (
+from matfree_hier.solvers.records import Options, Outcome
+from matfree_hier.solvers.stopping import ResidualRule, RitzValues, verdict
+from matfree_hier.solvers.subspace import (
     ROUNDING,
     filled,
     orthonormal,
@@ -33,7 +33,7 @@ from matfree_hier.subspace import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from matfree_hier.products import Products
+    from matfree_hier.solvers.products import Products
 
     Array = NDArray[np.float64]
 

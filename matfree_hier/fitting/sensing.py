@@ -22,13 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
-from matfree_hier.factor import weighted_products
+from matfree_hier.fitting.factor import weighted_products
 from matfree_hier.packing import check_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from matfree_hier.factor import Factor, Samples
+    from matfree_hier.fitting.factor import Factor, Samples
 
 Array: TypeAlias = NDArray[np.float64]
 

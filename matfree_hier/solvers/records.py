@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from matfree_hier.result import History
-from matfree_hier.stopping import RitzValues
+from matfree_hier.solvers.stopping import RitzValues
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

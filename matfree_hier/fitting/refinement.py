@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from matfree_hier.factor import Factor, Samples, Work
+from matfree_hier.fitting.factor import Factor, Samples, Work
+from matfree_hier.fitting.sensing import Sensing
 from matfree_hier.links import AnyLink, FittedLink, fit_link
 from matfree_hier.links import link as named_link
-from matfree_hier.sensing import Sensing
 from matfree_hier.status import Status
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from matfree_hier.fitted import Fitted, readout_from, readout_values
+from matfree_hier.fitting.fitted import Fitted, readout_from, readout_values
 from matfree_hier.status import RunFileError
 from matfree_hier.store import Checkpoint, CommitError, RunFile, provenance
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
 
-    from matfree_hier.readout import Readout
+    from matfree_hier.fitting.readout import Readout
     from matfree_hier.sources import SampleSource
 
 _CONFIGURATION = "fit_configuration"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
-from matfree_hier.products import Products
-from matfree_hier.records import Options
+from matfree_hier.solvers.products import Products
+from matfree_hier.solvers.records import Options
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

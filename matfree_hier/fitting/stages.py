@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from matfree_hier.fitting.moments import FoldedMoments, fit_ridge
+from matfree_hier.fitting.prepare import split
+from matfree_hier.fitting.readout import Readout, calibrated, is_curved, latent_chunks, predicts_better
+from matfree_hier.fitting.refine import Refined, refine
+from matfree_hier.fitting.spectral import Candidates
 from matfree_hier.links import FittedLink
-from matfree_hier.moments import FoldedMoments, fit_ridge
-from matfree_hier.prepare import split
-from matfree_hier.readout import Readout, calibrated, is_curved, latent_chunks, predicts_better
-from matfree_hier.refine import Refined, refine
-from matfree_hier.spectral import Candidates
 from matfree_hier.status import Status
 
 if TYPE_CHECKING:
-    from matfree_hier.fitfile import FitFile
+    from matfree_hier.fitting.fitfile import FitFile
     from matfree_hier.sources import SampleSource
 
 Array: TypeAlias = NDArray[np.float64]

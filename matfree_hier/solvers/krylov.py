@@ -23,12 +23,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from matfree_hier.coarse import Model, solve_model
-from matfree_hier.products import OperatorFault, Products
-from matfree_hier.records import Options, Outcome, Ritz, State
+from matfree_hier.solvers.coarse import Model, solve_model
+from matfree_hier.solvers.products import OperatorFault, Products
+from matfree_hier.solvers.records import Options, Outcome, Ritz, State
+from matfree_hier.solvers.stopping import ResidualRule, RitzValues, Rule, may_be_displaced, verdict
+from matfree_hier.solvers.subspace import (
+    ROUNDING,
+    filled,
+    orthonormal,
+    product_noise,
+    rayleigh_ritz,
+    residual_floor,
+)
 from matfree_hier.status import Status
-from matfree_hier.stopping import ResidualRule, RitzValues, Rule, may_be_displaced, verdict
-from matfree_hier.subspace import ROUNDING, filled, orthonormal, product_noise, rayleigh_ritz, residual_floor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from matfree_hier.fitting.prepare import Preparation
+from matfree_hier.fitting.readout import Readout
 from matfree_hier.links import NAMES, AnyLink, FittedLink
 from matfree_hier.links import link as named_link
-from matfree_hier.prepare import Preparation
-from matfree_hier.readout import Readout
 from matfree_hier.result import EigenResult
 from matfree_hier.status import RunFileError, Status
 from matfree_hier.store import RunFile

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from matfree_hier.fitting import fit_linear, refine_readout
+from matfree_hier.fitting.moments import fit_ridge
+from matfree_hier.fitting.readout import Readout, squares
+from matfree_hier.fitting.spectral import Candidates
+from matfree_hier.fitting.stages import fit_linear, refine_readout
 from matfree_hier.links import link
 from matfree_hier.model import HierarchicalModel
-from matfree_hier.moments import fit_ridge
-from matfree_hier.readout import Readout, squares
 from matfree_hier.result import EigenResult, History
 from matfree_hier.sources import open_source
-from matfree_hier.spectral import Candidates
 from matfree_hier.status import Status
 from tests import oracle
 from tests.test_moments import folded
@@ -93,7 +93,7 @@ def test_nothing_outside_the_bulk_is_nothing_to_refine():
 
 @pytest.mark.parametrize("max_passes", [8, 30, 60])
 def test_no_more_passes_are_spent_than_allowed(max_passes, monkeypatch):
-    monkeypatch.setattr("matfree_hier.fitting.is_curved", lambda *a: True)
+    monkeypatch.setattr("matfree_hier.fitting.stages.is_curved", lambda *a: True)
     train, held_out = parts(lambda h: np.tanh(3.0 * squares(h) @ TEACHER.weights_))
     readout = Readout(blurred(), 0.5 * TEACHER.weights_, np.zeros(3), 0.0, link("identity"), 0.3)
     found = candidates(blurred(), TEACHER.weights_)

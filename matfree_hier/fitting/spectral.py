@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matfree_hier.eigen import top_eigenpairs
+from matfree_hier.fitting.residualize import residualize
 from matfree_hier.labels import fit_label_transform, input_sizes
 from matfree_hier.recovery import outliers
-from matfree_hier.residualize import residualize
 from matfree_hier.status import NotConverged, Status
 from matfree_hier.theory import predict_spectrum
 

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 from sklearn.preprocessing import QuantileTransformer
 
-from matfree_hier.moments import BLOCK, Moments, column_scales, shuffled_ranks
+from matfree_hier.fitting.moments import BLOCK, Moments, column_scales, shuffled_ranks
 from matfree_hier.sources.arrays import ArraySource
 from matfree_hier.sources.base import SampleSource
 from matfree_hier.sources.chunks import Chunk

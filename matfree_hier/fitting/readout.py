@@ -10,9 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from matfree_hier.links import AnyLink, FittedLink, fit_link
-from matfree_hier.links import link as named_link
-from matfree_hier.moments import (
+from matfree_hier.fitting.moments import (
     EVIDENCE,
     N_FOLDS,
     FoldedMoments,
@@ -22,6 +20,8 @@ from matfree_hier.moments import (
     refit,
     shuffled_ranks,
 )
+from matfree_hier.links import AnyLink, FittedLink, fit_link
+from matfree_hier.links import link as named_link
 from matfree_hier.operator import project
 from matfree_hier.recovery import t_statistics
 

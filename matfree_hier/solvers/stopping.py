@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from matfree_hier.solvers.subspace import ranking
 from matfree_hier.status import Status
-from matfree_hier.subspace import ranking
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -1,0 +1,1 @@
+"""The stages of a fit behind `HierarchicalSpectralRegressor`, and what they leave."""

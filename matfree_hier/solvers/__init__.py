@@ -1,0 +1,1 @@
+"""The eigensolvers behind `top_eigenpairs`, and what they share."""
