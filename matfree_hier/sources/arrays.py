@@ -1,4 +1,4 @@
-"""Samples held as arrays: in memory, mapped from a file, or the columns of a data frame."""
+"""Samples held as arrays: in memory, stored in a file, or the columns of a data frame."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ from matfree_hier.sources.convert import (
     to_float64,
 )
 from matfree_hier.sources.files import FileStamp
+from matfree_hier.sources.stored import StoredArray
 from matfree_hier.status import InputError
 
 
 class Rows(Protocol):
-    """A matrix that gives runs of its rows: an array, a file map, an open HDF5 dataset, `ColumnStack`."""
+    """A matrix that gives runs of its rows: array, `StoredArray`, open HDF5 dataset, `ColumnStack`."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -97,6 +98,7 @@ class ArraySource(SampleSource):
             validated=validated,
         )
         self.X, self.stamps, self.target_where = X, stamps, target_where
+        self.reads_ahead = not isinstance(X, (np.ndarray, ColumnStack))
         self.y = None if y is None else as_labels(y, n, target_where, name)
 
     def where(self, row: int, column: int | None) -> str:
@@ -154,9 +156,11 @@ def open_arrays(
 
 
 def split_column(A: Any, target: int, where: str) -> tuple[Any, Any]:
-    """Split a matrix in memory or mapped into all columns but one, and that one, without reading it."""
+    """Split a matrix in memory or stored into all columns but one, and that one, without reading it."""
     d = A.shape[1]
     position = column_position(target, d, where)
+    if isinstance(A, StoredArray):
+        return A[:, np.delete(np.arange(d), position)], A[:, position]
     if position in (0, d - 1):
         return (A[:, 1:] if position == 0 else A[:, :-1]), A[:, position]
     columns = [A[:, j] for j in range(d) if j != position]

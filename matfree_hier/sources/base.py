@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from matfree_hier.sources.ahead import read_ahead
 from matfree_hier.sources.chunks import Chunk, cut, rechunk
 from matfree_hier.sources.convert import (
     as_chunk,
@@ -53,6 +54,7 @@ class SampleSource(ABC):
     """
 
     random_access = True  # False: to start at a row costs as much as to read everything before it
+    reads_ahead = False  # True: chunks are read or decoded, which a thread does while the caller computes
 
     def __init__(
         self,
@@ -110,8 +112,8 @@ class SampleSource(ABC):
         Yields
         ------
         Chunk
-            ``X`` of shape (m, d) is C-contiguous and of ``dtype``. It is a view of the user's array or file
-            map where that has this layout, and then may be read-only: never write into it.
+            ``X`` of shape (m, d) is C-contiguous and of ``dtype``. It is a view of the user's array where
+            that has this layout, and then may be read-only: never write into it.
 
         Raises
         ------
@@ -125,6 +127,8 @@ class SampleSource(ABC):
             msg = f"`rows` must be at least 1, got {rows}."
             raise ValueError(msg)
         blocks = self._blocks(start, stop, rows, labels and self.has_target)
+        if self.reads_ahead and stop - start > (rows or self._natural_rows()):
+            blocks = read_ahead(blocks)
         return cut(blocks, MAX_ROWS) if rows is None else rechunk(blocks, operator.index(rows))
 
     def inputs(self, start: int = 0, stop: int | None = None) -> NDArray[Any]:
@@ -268,7 +272,7 @@ class _SliceSource(SampleSource):
             has_target=parent.has_target,
             name=parent.name,
         )
-        self.random_access = parent.random_access
+        self.random_access, self.reads_ahead = parent.random_access, parent.reads_ahead
 
     def where(self, row: int, column: int | None) -> str:
         return self.parent.where(self.start + row, column)
@@ -319,7 +323,7 @@ class _TransformedSource(SampleSource):
             name=parent.name,
         )
         self.parent, self.inputs_fn, self.labels_fn = parent, inputs_fn, labels_fn
-        self.random_access = parent.random_access
+        self.random_access, self.reads_ahead = parent.random_access, parent.reads_ahead
 
     def where(self, row: int, column: int | None) -> str:
         place = "target" if column is None else f"column `{self.input_names[column]}`"
@@ -356,7 +360,7 @@ class _RelabelledSource(SampleSource):
     def __init__(self, parent: SampleSource, y: Any, target_name: str) -> None:
         super().__init__(parent.n_samples, parent.input_names, parent.dtype, target_name, name=parent.name)
         self.parent, self.y = parent, y
-        self.random_access = parent.random_access
+        self.random_access, self.reads_ahead = parent.random_access, parent.reads_ahead
 
     def where(self, row: int, column: int | None) -> str:
         if column is None:

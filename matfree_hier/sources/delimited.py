@@ -46,6 +46,8 @@ class CsvSource(SampleSource):
         the wrong length.
     """
 
+    reads_ahead = True
+
     def __init__(
         self,
         path: Path,

@@ -1,4 +1,4 @@
-"""HDF5 files: contiguous datasets are mapped, chunked ones read along their storage chunks."""
+"""HDF5 files: contiguous datasets are read where they lie, chunked ones along their storage chunks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from matfree_hier.sources.chunks import Chunk
 from matfree_hier.sources.convert import as_chunk, as_labels, chunk_dtype, column_names, to_float64
 from matfree_hier.sources.files import FileStamp, check_file, reading
 from matfree_hier.sources.finding import Layout, find_arrays
-from matfree_hier.sources.npy import Header, map_array
+from matfree_hier.sources.stored import Extent, StoredArray
 
 STORAGE_BYTES = 2**26  # rows of longer storage chunks are read in parts, and the chunks decoded anew for each
 
@@ -30,7 +30,7 @@ def open_hdf5(
 ) -> SampleSource:
     """Open datasets of an HDF5 file, found by `find_arrays` at any depth (``group/X`` is a name).
 
-    Inputs stored contiguously, with no filter, are mapped where they lie. Labels are kept in memory when they
+    Inputs stored contiguously, with no filter, are read where they lie. Labels are kept in memory when they
     are first asked for.
     """
     check_file(path)
@@ -42,13 +42,13 @@ def open_hdf5(
         y_where = f"{path}, dataset `{y_name}`"
         if y_name is not None:
             as_labels(file[y_name], len(X), y_where, name)
-        header = _map_header(file, X)
-        if header is None:
+        extent = _extent(file, X)
+        if extent is None:
             return Hdf5Source(stamp, X, X_name, y_name, inputs, name, y_where)
-        y = None if y_name is None else _map_header(file, file[y_name])
-        labels = None if y_name is None else file[y_name][()] if y is None else map_array(path, y, y_where)
+        y = None if y_name is None else _extent(file, file[y_name])
+        labels = None if y_name is None else file[y_name][()] if y is None else StoredArray(path, y, y_where)
         return ArraySource(
-            map_array(path, header, name),
+            StoredArray(path, extent, name),
             labels,
             input_names=inputs,
             target_name=y_name or "",
@@ -60,6 +60,8 @@ def open_hdf5(
 
 class Hdf5Source(SampleSource):
     """Inputs in a chunked or otherwise encoded HDF5 dataset; the file is open only while it is read."""
+
+    reads_ahead = True
 
     def __init__(
         self,
@@ -129,7 +131,7 @@ def _layouts(file: Any, *names: str | bool | None) -> dict[str, Layout]:
     return found
 
 
-def _map_header(file: Any, dataset: Any) -> Header | None:
+def _extent(file: Any, dataset: Any) -> Extent | None:
     """Where the data of a dataset lie, if in one piece and as they are."""
     if (
         dataset.chunks is not None
@@ -143,4 +145,4 @@ def _map_header(file: Any, dataset: Any) -> Header | None:
     offset = dataset.id.get_offset()
     if offset is None or file.userblock_size:
         return None
-    return Header(dataset.shape, dataset.dtype, False, offset)
+    return Extent(dataset.shape, dataset.dtype, False, offset)

@@ -1,4 +1,4 @@
-"""NumPy's own files: `.npy` and stored `.npz` members are mapped, compressed members are streamed."""
+"""NumPy's own files: `.npy` and stored `.npz` members are read by rows, compressed ones streamed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import struct
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from matfree_hier.sources.convert import (
 )
 from matfree_hier.sources.files import FileStamp, check_file, reading
 from matfree_hier.sources.finding import find_arrays
+from matfree_hier.sources.stored import Extent, StoredArray
 from matfree_hier.status import InputError
 
 LOCAL_HEADER = struct.Struct("<4s5H3I2H")  # of a zip member; the last two are the lengths of name and extra
@@ -31,25 +32,11 @@ LOCAL_HEADER = struct.Struct("<4s5H3I2H")  # of a zip member; the last two are t
 READ_BYTES = 2**18
 
 
-class Header(NamedTuple):
-    """What stands before the data of an array in `.npy` format, and the byte at which they begin."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    fortran: bool
-    offset: int
-
-    @property
-    def n_bytes(self) -> int:
-        """Size of the data."""
-        return int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
-
-
 def open_npy(
     path: Path, target: Any = None, *, inputs: Sequence[str] | None = None, target_name: str = "y"
 ) -> ArraySource:
-    """Map a matrix; ``target`` is a `.npy` file, an array, the number of a column, or False for none."""
-    X = map_npy(path)
+    """Open a matrix; ``target`` is a `.npy` file, an array, the number of a column, or False for none."""
+    X = stored_npy(path)
     stamps = [FileStamp(path)]
     where = "`y`"
     if isinstance(target, str) and _is_integer(target):
@@ -73,7 +60,7 @@ def open_npy(
                 f"{path} has no column names, so no target `{target}`; give a `.npy` file or a column number."
             )
             raise InputError(msg)
-        target, where = map_npy(target_path), str(target_path)
+        target, where = stored_npy(target_path), str(target_path)
         stamps.append(FileStamp(target_path))
     return ArraySource(
         X,
@@ -86,27 +73,12 @@ def open_npy(
     )
 
 
-def map_npy(path: Path) -> Any:
-    """Map the array of a `.npy` file, of any shape, read-only."""
+def stored_npy(path: Path) -> StoredArray:
+    """Find the array of a `.npy` file."""
     check_file(path)
     with reading(path, "NumPy file"), path.open("rb") as file:
-        header = _read_header(file)
-    return map_array(path, header, str(path))
-
-
-def map_array(path: Path, header: Header, where: str) -> Any:
-    """Map an array of known layout that lies whole in a file."""
-    check_real(header.dtype, where)
-    size = path.stat().st_size
-    if size < header.offset + header.n_bytes:
-        end = header.offset + header.n_bytes
-        msg = f"{path} is truncated: its array ends at byte {end}, the file at byte {size}."
-        raise InputError(msg)
-    if header.n_bytes == 0:  # what no system call maps
-        return np.empty(header.shape, header.dtype)
-    order: Literal["F", "C"] = "F" if header.fortran else "C"
-    with reading(path):
-        return np.memmap(path, header.dtype, "r", header.offset, header.shape, order)
+        extent = _read_header(file)
+    return StoredArray(path, extent, str(path))
 
 
 def open_npz(
@@ -116,10 +88,9 @@ def open_npz(
     target: str | bool | None = None,
     inputs: Sequence[str] | None = None,
 ) -> SampleSource:
-    """Open arrays of a `.npz` archive: stored inputs are mapped where they lie, compressed ones streamed.
+    """Open arrays of a `.npz` archive: stored ones are read where they lie, compressed ones streamed.
 
-    Members are found by `find_arrays`. The checksum of a mapped member is not verified. NumPy does not
-    align members, so that chunks of mapped ones are copies as often as views.
+    Members are found by `find_arrays`. The checksum of a stored member is not verified.
     """
     check_file(path)
     stamp = FileStamp(path)
@@ -129,21 +100,21 @@ def open_npz(
             if info.filename.endswith(".npy"):
                 with archive.open(info) as file:
                     members[info.filename.removesuffix(".npy")] = (info, _read_header(file))
-    shapes = {name: (header.shape, header.dtype) for name, (_, header) in members.items()}
+    shapes = {name: (extent.shape, extent.dtype) for name, (_, extent) in members.items()}
     X_name, y_name = find_arrays(shapes, str(path), inputs_name, target)
     name, y_where = f"{path}, array `{X_name}`", f"{path}, array `{y_name}`"
     y = None
     if y_name is not None:
-        y = _mapped_member(path, *members[y_name], y_where)
+        y = _stored_member(path, *members[y_name], y_where)
         y = _decoded_member(path, *members[y_name], y_where) if y is None else y
-    info, header = members[X_name]
-    X = _mapped_member(path, info, header, name)
-    if X is None and header.fortran and len(header.shape) == 2 and min(header.shape) > 1:
+    info, extent = members[X_name]
+    X = _stored_member(path, info, extent, name)
+    if X is None and extent.fortran and len(extent.shape) == 2 and min(extent.shape) > 1:
         msg = f"{name} is compressed in Fortran order and cannot be read by rows; save it in C order."
         raise InputError(msg)
     target_name = y_name or ""
     if X is None:
-        return NpzStream(stamp, info, header, y, inputs, target_name, name, y_where)
+        return NpzStream(stamp, info, extent, y, inputs, target_name, name, y_where)
     return ArraySource(
         X, y, input_names=inputs, target_name=target_name, name=name, target_where=y_where, stamps=[stamp]
     )
@@ -153,25 +124,26 @@ class NpzStream(SampleSource):
     """Inputs in a compressed member of a `.npz` archive, decompressed anew at each reading."""
 
     random_access = False
+    reads_ahead = True
 
     def __init__(
         self,
         stamp: FileStamp,
         info: zipfile.ZipInfo,
-        header: Header,
+        extent: Extent,
         y: Any,
         input_names: Sequence[str] | None,
         target_name: str,
         name: str,
         target_where: str,
     ) -> None:
-        check_matrix(header, name)
-        n, d = header.shape
+        check_matrix(extent, name)
+        n, d = extent.shape
         names = column_names(input_names, d, name)
         super().__init__(
-            n, names, chunk_dtype(header.dtype), target_name, has_target=y is not None, name=name
+            n, names, chunk_dtype(extent.dtype), target_name, has_target=y is not None, name=name
         )
-        self.stamp, self.info, self.header, self.target_where = stamp, info, header, target_where
+        self.stamp, self.info, self.extent, self.target_where = stamp, info, extent, target_where
         self.y: Any = None if y is None else as_labels(y, n, target_where, name)
 
     def where(self, row: int, column: int | None) -> str:
@@ -188,17 +160,17 @@ class NpzStream(SampleSource):
         labels: bool,
     ) -> Iterator[Chunk]:
         self.stamp.check()
-        row_bytes = self.n_inputs * self.header.dtype.itemsize
+        row_bytes = self.n_inputs * self.extent.dtype.itemsize
         step = self._natural_rows()
         with (
             reading(self.stamp.path, "NumPy archive"),
             zipfile.ZipFile(self.stamp.path) as archive,
             archive.open(self.info) as file,
         ):
-            file.seek(self.header.offset + start * row_bytes)
+            file.seek(self.extent.offset + start * row_bytes)
             for first in range(start, stop, step):
                 last = min(first + step, stop)
-                block = _read_array(file, (last - first, self.n_inputs), self.header.dtype)
+                block = _read_array(file, (last - first, self.n_inputs), self.extent.dtype)
                 y = to_float64(self.y[first:last]) if labels and self.y is not None else None
                 yield Chunk(first, as_chunk(block, self.dtype), y)
 
@@ -207,23 +179,23 @@ class NpzStream(SampleSource):
         return to_float64(self.y[start:stop])
 
 
-def _mapped_member(path: Path, info: zipfile.ZipInfo, header: Header, where: str) -> Any:
-    """Map a member that is stored as it is; None if it is compressed."""
+def _stored_member(path: Path, info: zipfile.ZipInfo, extent: Extent, where: str) -> Any:
+    """Find a member that is stored as it is; None if it is compressed."""
     if info.compress_type != zipfile.ZIP_STORED:
         return None
     with reading(path, "NumPy archive"), path.open("rb") as file:
         file.seek(info.header_offset)
         *_, name_length, extra_length = LOCAL_HEADER.unpack(file.read(LOCAL_HEADER.size))
     before = info.header_offset + LOCAL_HEADER.size + name_length + extra_length
-    return map_array(path, header._replace(offset=before + header.offset), where)
+    return StoredArray(path, extent._replace(offset=before + extent.offset), where)
 
 
-def _decoded_member(path: Path, info: zipfile.ZipInfo, header: Header, where: str) -> NDArray[Any]:
+def _decoded_member(path: Path, info: zipfile.ZipInfo, extent: Extent, where: str) -> NDArray[Any]:
     """Read a compressed vector of labels whole."""
-    check_real(header.dtype, where)
+    check_real(extent.dtype, where)
     with reading(path, "NumPy archive"), zipfile.ZipFile(path) as archive, archive.open(info) as file:
-        file.seek(header.offset)
-        return _read_array(file, header.shape, header.dtype)
+        file.seek(extent.offset)
+        return _read_array(file, extent.shape, extent.dtype)
 
 
 def _read_array(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -238,7 +210,7 @@ def _read_array(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]) -
     return array
 
 
-def _read_header(file: IO[bytes]) -> Header:
+def _read_header(file: IO[bytes]) -> Extent:
     version = np.lib.format.read_magic(file)
     read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(
         version
@@ -247,7 +219,7 @@ def _read_header(file: IO[bytes]) -> Header:
         msg = f"format version {version} holds records, not numbers"
         raise ValueError(msg)
     shape, fortran, dtype = read(file)
-    return Header(shape, dtype, fortran, file.tell())
+    return Extent(shape, dtype, fortran, file.tell())
 
 
 def _is_integer(text: str) -> bool:

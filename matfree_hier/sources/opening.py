@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,8 @@ from matfree_hier.sources.cached import CachedSource
 from matfree_hier.sources.delimited import CsvSource
 from matfree_hier.sources.files import check_file
 from matfree_hier.sources.hdf5 import Hdf5Source, open_hdf5
-from matfree_hier.sources.npy import NpzStream, map_npy, open_npy, open_npz
+from matfree_hier.sources.joined import JoinedSource
+from matfree_hier.sources.npy import NpzStream, open_npy, open_npz, stored_npy
 from matfree_hier.sources.parquet import ParquetSource
 from matfree_hier.status import InputError
 
@@ -41,16 +43,20 @@ def open_source(
 
     Parameters
     ----------
-    data : array_like of shape (n, d), pair (X, y), data frame, path or SampleSource
+    data : array_like of shape (n, d), pair (X, y), data frame, path, list of paths or SampleSource
         A pair may hold arrays or paths: ``("X.npy", "y.npy")``. Integers are read as float64, float16
-        as float32. A source is given back as it is. The kind of a file is told by its extension:
+        as float32. A source is given back as it is. Several files, in a list or as a pattern
+        (``"part-*.h5"``, in the order of their names), are read one after another. The kind of a file is told
+        by its extension:
 
         * ``.csv``, ``.tsv``: a header line, numbers below it.
         * ``.parquet``: with pyarrow (``pip install 'matfree-hier[files]'``).
-        * ``.npy``: one matrix, mapped.
-        * ``.npz``: arrays ``X`` and ``y``; stored members are mapped, compressed ones streamed.
-        * ``.h5``, ``.hdf5``: datasets ``X`` and ``y``; contiguous ones are mapped, chunked ones streamed.
-    target : str, int, path, array_like, False or None
+        * ``.npy``: one matrix.
+        * ``.npz``: arrays ``X`` and ``y``; compressed ones are decoded from the start at each reading.
+        * ``.h5``, ``.hdf5``: datasets ``X`` and ``y``.
+
+        Files are read ahead in a thread while the caller computes.
+    target : str, int, path, list of paths, array_like, False or None
         Labels, shape (n,); or where they are. In a table (data frame, CSV, Parquet): a column, the last
         one by default. In ``.npz`` and HDF5: the name of the array. For ``.npy``: another ``.npy`` file, or
         the number of a column (-1 is the last); there is no default. For a matrix in memory: the
@@ -95,6 +101,10 @@ def open_source(
         target = target if both_mapped else _labels(target)
     if isinstance(data, SampleSource):
         return data if target is None else data.with_labels(target, target_name or "y")
+    parts = _parts(data)
+    if parts is not None:
+        options = {"inputs": inputs, "inputs_name": inputs_name, "delimiter": delimiter}
+        return _open_parts(parts, target, target_name, options | {"cache_bytes": cache_bytes // len(parts)})
     if not isinstance(data, (str, os.PathLike)):
         return open_arrays(data, target, inputs=inputs, target_name=target_name or "y")
     path = Path(data)
@@ -106,13 +116,47 @@ def open_source(
     return source
 
 
+def _parts(data: Any) -> list[str] | None:
+    """Return the files that a list or a pattern names, None where `data` is neither."""
+    if isinstance(data, (str, os.PathLike)):
+        pattern = os.fspath(data)
+        if not glob.has_magic(pattern) or Path(pattern).exists():
+            return None
+        found = sorted(glob.glob(pattern))
+        if not found:
+            msg = f"There is no file {pattern}."
+            raise FileNotFoundError(msg)
+        return found
+    if isinstance(data, list) and data and all(isinstance(item, (str, os.PathLike)) for item in data):
+        return [os.fspath(item) for item in data]
+    return None
+
+
+def _open_parts(
+    parts: list[str], target: Any, target_name: str | None, options: dict[str, Any]
+) -> SampleSource:
+    """Open several files as one source: labels in each, in as many files beside them, or all in one array."""
+    apart: list[Any] | None = _parts(target)
+    if apart is not None:
+        if len(apart) != len(parts):
+            msg = f"`target` names {len(apart)} files, and there are {len(parts)} of inputs."
+            raise InputError(msg)
+    elif target is None or (isinstance(target, (int, str)) and not str(target).endswith(".npy")):
+        apart = [target] * len(parts)
+    if apart is not None:
+        pairs = zip(parts, apart, strict=True)
+        return JoinedSource([open_source(part, y, target_name=target_name, **options) for part, y in pairs])
+    inputs = JoinedSource([open_source(part, False, **options) for part in parts])
+    return inputs.with_labels(_labels(target), target_name or "y")
+
+
 def _labels(y: Any) -> Any:
     """Second half of a pair: an array, or the path of one."""
     if isinstance(y, (str, os.PathLike)):
         if Path(y).suffix.lower() != ".npy":
             msg = f"Labels beside inputs must be an array or a `.npy` file, got {y}."
             raise InputError(msg)
-        return map_npy(Path(y))
+        return stored_npy(Path(y))
     return False if y is None else y
 
 

@@ -30,6 +30,8 @@ class ParquetSource(SampleSource):
         Columns of the inputs, every other one by default.
     """
 
+    reads_ahead = True
+
     def __init__(
         self, path: Path, target: str | int | bool | None = None, inputs: Sequence[str] | None = None
     ) -> None:
