@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import h5py
 import numpy as np
 import pandas as pd
@@ -13,7 +15,7 @@ from matfree_hier.status import InputError
 RNG = np.random.default_rng(2605)
 X, Y = RNG.standard_normal((500, 3)), RNG.standard_normal(500)
 CUTS = [0, 120, 121, 400, 500]
-PARTS = [slice(a, b) for a, b in zip(CUTS[:-1], CUTS[1:], strict=True)]
+PARTS = [slice(a, b) for a, b in pairwise(CUTS)]
 
 
 def written(folder, kind, part, number):

@@ -59,11 +59,9 @@ class StoredArray:
         check_real(extent.dtype, where)
         self.path, self.extent, self.where, self.columns = path, extent, where, columns
         self.dtype = extent.dtype
-        picked = np.empty((0, *extent.shape[1:]))
-        self.shape: tuple[int, ...] = (
-            *extent.shape[:1],
-            *(picked if columns is None else picked[:, columns]).shape[1:],
-        )
+        no_rows = np.empty((0, *extent.shape[1:]))
+        picked = no_rows if columns is None else no_rows[:, columns]
+        self.shape: tuple[int, ...] = (*extent.shape[:1], *picked.shape[1:])
         with reading(path):
             size = path.stat().st_size
         if size < extent.offset + extent.n_bytes:
