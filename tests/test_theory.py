@@ -249,6 +249,95 @@ def test_finite_size_gives_label_variance_strengths_and_the_spurious_bulk():
     assert_allclose(size.noise_inflation, np.prod([1 + 2 * j / d for j in range(8)]))
 
 
+# Errors and curves
+
+
+def test_the_power_laws_are_those_of_the_sums_they_stand_for():
+    falling = np.arange(1.0, 100_001.0) ** -0.8
+    for n in (1e3, 1e5):
+        assert_allclose(
+            theory.mse_law(n, 1, 0.8, 100_000),
+            theory.relative_mse(falling / np.linalg.norm(falling), n, 1),
+            rtol=0.05,
+        )
+    assert_allclose(theory.mse_law(1e3, 1, 0.8), theory.mse_law(1e3, 1, 0.8, 10**6), rtol=0.03)
+    slow = np.arange(1.0, 1e6 + 1.0) ** -0.2
+    explained = [1.0 - theory.relative_mse(slow / np.linalg.norm(slow), n, 1) for n in (1e5, 3e5)]
+    assert_allclose(1.0 - theory.mse_law([1e5, 3e5], 1, 0.2, 10**6), explained, rtol=0.02)
+
+
+def test_the_curve_of_the_papers_estimator_is_that_of_a_simulation():
+    # q = 1, where features are exactly Gaussian: top eigenvectors of both signs, readout (2.12) of n others.
+    d, k = 100, 6
+    ratios = (16, 50)
+    found, errors = {16: [], 50: []}, {16: [], 50: []}
+    for ratio in ratios:
+        n = ratio * d
+        for seed in range(3, 9):
+            teacher = HierarchicalModel(d, 1, weights=MIXED, seed=seed)
+            X, y = teacher.sample(n, seed + 10)
+            w, V = _spectrum(X, _clip(y))
+            V = V[:, np.argsort(-np.abs(w))[:k]]
+            found[ratio].append(np.sum((teacher.features_ @ V) ** 2, axis=1))
+            X, y = teacher.sample(n, seed + 20)
+            second = (X @ V * (y - y.mean())[:, None]).T @ (X @ V)
+            X, y = teacher.sample(20_000, seed + 30)
+            errors[ratio].append(
+                1.0 - np.corrcoef(np.einsum("ij,jk,ik->i", X @ V, second, X @ V), y)[0, 1] ** 2
+            )
+    n = d * np.array(ratios)
+    curve = theory.recovery_curve(MIXED, n, d, transform=_clip, readout_samples=n)
+    measured = np.array([np.mean(found[r], axis=0) for r in ratios])
+    assert_allclose(curve.overlaps[0], measured[0], atol=0.15)
+    assert_allclose(curve.overlaps[1], measured[1], atol=0.03)
+    assert_allclose(curve.overlaps.mean(axis=1), measured.mean(axis=1), atol=0.03)
+    assert_allclose(curve.relative_mse, [np.mean(errors[r]) for r in ratios], rtol=0.15)
+    assert_allclose(
+        curve.edges[1],
+        theory.predict_spectrum(_clip(theory.simulate_labels(MIXED, 5000, 3)[0]), 5000, d)[:2],
+        rtol=0.1,
+    )
+
+
+def test_a_curve_knows_links_and_noise():
+    plain, noisy, bent = (
+        theory.recovery_curve(MIXED, 4_000, 100, transform=_clip, **options)
+        for options in ({}, {"noise_std": 1.0}, {"link": "tanh"})
+    )
+    assert np.all(noisy.overlaps < plain.overlaps)
+    assert noisy.relative_mse > plain.relative_mse
+    assert_allclose(bent.overlaps, plain.overlaps, atol=0.1)
+    assert abs(bent.relative_mse - plain.relative_mse) < 0.1
+    nothing = theory.recovery_curve(MIXED, 50, 100, transform=_clip, noise_std=5.0)
+    assert np.isnan(nothing.eigenvalues).all()
+    assert nothing.relative_mse > 0.95
+    again = theory.recovery_curve(MIXED, 4_000, 100, transform=_clip)
+    assert_allclose(again.overlaps, plain.overlaps, rtol=0)
+
+
+def test_the_error_of_refinement_solves_its_equation():
+    n, D, noise = 3_000, 100, 0.09
+    left = theory.refined_mse(MIXED, n, D, noise)
+    o = theory.overlap(MIXED, n, D, left + noise)
+    assert_allclose(left, np.sum(MIXED**2 * (1 - o**2)), rtol=1e-6)
+    # As least squares with as many parameters as the factor has: s^2 = noise/(1 - k D/n).
+    many = theory.refined_mse(MIXED, 100_000, D, noise)
+    assert_allclose(many, noise / (1 - 6 * D / 100_000) - noise, rtol=0.05)
+    assert theory.refined_mse(MIXED, n, D) == 0.0
+    assert theory.refined_mse(MIXED, 30, D) == 1.0
+    assert theory.refined_mse(MIXED, 150, D, start=0.1) < theory.refined_mse(MIXED, 150, D)
+
+
+def test_the_variance_of_labels_at_finite_d_is_that_of_teachers():
+    measured, expected = [], []
+    for seed in range(3, 9):
+        teacher = HierarchicalModel(20, 2, weights=np.abs(MIXED), seed=seed)
+        measured.append(np.var(teacher.sample(40_000, seed)[1]))
+        expected.append(theory.finite_size(teacher.weights_, 20).label_variance)
+    assert np.mean(expected) > 2.0  # 1 without the corrections
+    assert_allclose(np.mean(measured), np.mean(expected), rtol=0.1)
+
+
 def test_simulated_labels_have_the_models_law():
     y, h = theory.simulate_labels(MIXED, 100_000, 43, link="tanh", noise_std=0.5)
     h2 = (h**2 - 1.0) @ MIXED / np.sqrt(2.0)
@@ -270,6 +359,12 @@ def test_the_conditional_signal_is_a_table_without_repeats():
     ("call", "sentence"),
     [
         (lambda: theory.mse_exponent(0.0), "`gamma` must be finite and above 0, got 0.0"),
+        (lambda: theory.mse_law(5.0, 1, 0.5), "`gamma` must not be 0.5"),
+        (
+            lambda: theory.mse_law(5.0, 1, 0.4),
+            "`n_features` must be given for `gamma` below 0.5, got gamma 0.4",
+        ),
+        (lambda: theory.recovery_curve([1.0], [5.0, 0.0], 10), "`n` must be finite and above 0, got 0.0"),
         (lambda: theory.bulk_edge([5.0, -1.0], 10), "`n` must be above 0, got -1.0"),
         (lambda: theory.overlap(0.5, 10.0, 10, -2.0), "`second_moment` must be finite and above 0, got -2.0"),
         (
