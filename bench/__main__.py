@@ -10,8 +10,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from matfree_hier.bench.experiment import EXPERIMENTS, Options, choose_cases, load_runner, load_scenarios
+from matfree_hier.bench.experiment import (
+    EXPERIMENTS,
+    GridInterrupted,
+    Options,
+    choose_cases,
+    load_runner,
+    load_scenarios,
+)
 from matfree_hier.bench.measure import ChildError, machine, to_json, usable_cpus, versions
+from matfree_hier.status import NotConverged, RunFileError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +40,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = _Parser(
         prog=PROGRAM,
-        description="Measure matfree_hier on this machine. Each measurement runs in a process of its own.",
+        description="Measure matfree_hier on this machine, and repeat the experiments of arXiv 2605.14567.",
         epilog=_epilog(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -82,7 +90,9 @@ def _epilog() -> str:
     lines += [
         "",
         "files written to DIR: EXPERIMENT.jsonl (every record), and by main run.h5 (spectra, recovery,",
-        "provenance; one named run a scenario) and a figure NAME.png a scenario.",
+        "provenance; one named run a scenario) and a figure NAME.png a scenario. Experiments of the paper",
+        "keep each result in EXPERIMENT.h5 and go on from it when started again; they write EXPERIMENT.html,",
+        "and to the folder EXPERIMENT a table CASE.csv, figures CASE-FIGURE.png and about.json.",
         "",
         "exit status: 0 done; 1 an accuracy that was asked for is missed; 2 bad arguments; 130 interrupted.",
     ]
@@ -112,9 +122,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with _terminate_as_interrupt():
             return _run(options.experiment, job)
-    except KeyboardInterrupt:
+    except RunFileError as error:
+        print(f"{PROGRAM}: {error}", file=sys.stderr)
+        return BAD_USAGE
+    except KeyboardInterrupt as stop:
         again = " ".join([PROGRAM, *(sys.argv[1:] if arguments is None else arguments)])
-        print(f"{PROGRAM}: interrupted; to run it again: {again}", file=sys.stderr)
+        how = f"{stop}; to resume, type" if isinstance(stop, GridInterrupted) else "to run it again"
+        print(f"{PROGRAM}: interrupted; {how}: {again}", file=sys.stderr)
         return INTERRUPTED
 
 
@@ -152,7 +166,7 @@ def _run(experiment: str, job: Options) -> int:
 def _missed(experiment: str, job: Options) -> list[str]:
     try:
         return load_runner(experiment)(job)
-    except ChildError as error:
+    except (ChildError, NotConverged) as error:
         return [f"{error}"]
 
 

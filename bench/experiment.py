@@ -23,6 +23,10 @@ EXPERIMENTS = {
 }
 
 
+class GridInterrupted(KeyboardInterrupt):
+    """A grid of entries was interrupted; those done are kept, and starting it again goes on."""
+
+
 @dataclass(frozen=True)
 class Options:
     """One run of an experiment.

@@ -1,4 +1,4 @@
-"""The command line: fit, predict and inspect on files. Exit status 0, 1, 2 or 130, as `--help` says."""
+"""The command line: fit, predict, inspect, report. Exit status 0, 1, 2 or 130, as `--help` says."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from matfree_hier.fitting.prepare import PREPARATIONS, advice, split
 from matfree_hier.fitting.spectral import n_candidates
 from matfree_hier.links import NAMES as LINKS
 from matfree_hier.operator import MAX_DEGREE, adjoint, project
-from matfree_hier.packing import check_memory, check_size
+from matfree_hier.packing import check_memory, check_size, product_text
 from matfree_hier.sources import SampleSource, open_source
 from matfree_hier.status import InputError, NotConverged, RunFileError
 from matfree_hier.store import RunFile
@@ -123,6 +123,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_fit(commands)
     _add_predict(commands)
     _add_inspect(commands)
+    _add_report(commands)
     return parser
 
 
@@ -241,6 +242,19 @@ def _add_inspect(commands: Any) -> None:
     parser.add_argument(
         "--terms", type=_integer(1), default=4, metavar="M", help="products to show of each (default 4)"
     )
+
+
+def _add_report(commands: Any) -> None:
+    parser = commands.add_parser(
+        "report",
+        help="write a page about a stored run",
+        description="Write one self-contained HTML page about a stored run (a fit, a solve, an\n"
+        "experiment of the bench): tables, figures, parameters, versions. It needs no network to be read.",
+        epilog=_EXIT,
+    )
+    parser.set_defaults(run=_report)
+    parser.add_argument("model", metavar="RUN", help="run file, FILE or FILE::NAME")
+    parser.add_argument("--out", metavar="FILE.html", help="page to write (default: beside the run file)")
 
 
 def _add_names(parser: argparse.ArgumentParser) -> None:
@@ -467,16 +481,26 @@ def _inspect(args: argparse.Namespace) -> int:
     shown = min(args.features, len(model.features_))
     for k in range(shown):
         _say(f"feature {k}: weight {model.weights_[k]:.4g}, slope {model.slopes_[k]:.4g}")
-        _say("  " + "  ".join(_term(*term) for term in model.top_terms(k, args.terms)))
+        _say("  " + "  ".join(product_text(*term) for term in model.top_terms(k, args.terms)))
     if shown < len(model.features_):
         _say(f"({len(model.features_) - shown} more: --features {len(model.features_)})")
     return DONE
 
 
-def _term(names: tuple[str, ...], coefficient: float) -> str:
-    """Write a product of Hermite polynomials: ('a', 'a', 'b') is h2(a)*b."""
-    factors = []
-    for name in dict.fromkeys(names):
-        power = names.count(name)
-        factors.append(name if power == 1 else f"h{power}({name})")
-    return f"{coefficient:+.3f} {'*'.join(factors)}"
+# --- report ------------------------------------------------------------------------------------------------
+
+
+def _report(args: argparse.Namespace) -> int:
+    from matfree_hier.report import run_page  # with matplotlib, which nothing else here needs
+
+    path, name = RunFile.parse(args.model)
+    out = Path(args.out or Path(path).with_suffix(f".{name}.html" if "::" in args.model else ".html"))
+    if not out.parent.is_dir():
+        msg = f"--out must lie in an existing folder, got {out}."
+        raise FileNotFoundError(msg)
+    if out.exists() and Path(path).exists() and out.samefile(path):
+        msg = f"--out must not be the run file itself, got {out}."
+        raise InputError(msg)
+    out.write_text(run_page(args.model), encoding="utf-8")
+    _say(f"report written to {out}")
+    return DONE

@@ -375,3 +375,12 @@ def _group_memory() -> int:
         return _LARGEST
     stat = dict(line.split() for line in _lines(group / "memory.stat"))
     return int(limit[0]) - int(used[0]) + int(stat.get("inactive_file", 0))  # file cache gives way
+
+
+def product_text(names: Sequence[str], coefficient: float) -> str:
+    """Write a product of Hermite polynomials with its coefficient: ('a', 'a', 'b') is h2(a)*b."""
+    factors = []
+    for name in dict.fromkeys(names):
+        power = names.count(name)
+        factors.append(name if power == 1 else f"h{power}({name})")
+    return f"{coefficient:+.3f} {'*'.join(factors)}"

@@ -1,14 +1,17 @@
-"""Progress of an iterative solve on standard error: passes, residual, time left."""
+"""Progress on standard error, with the time left: of a solve in passes, of a grid in entries."""
 
 from __future__ import annotations
 
 import math
 import sys
+import time
 from typing import TYPE_CHECKING, Any, Self
 
 from tqdm import tqdm
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -60,6 +63,52 @@ class SolveProgress:
             return limit
         rate = math.log(high / low) / (last - first)
         return min(max(math.log(low), 0.0) / rate + 1.0, limit)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
+
+
+class GridProgress:
+    """A line that counts the entries of a grid and says the time left, from what those so far have cost.
+
+    Parameters
+    ----------
+    name : str
+        What is running.
+    costs : sequence of float
+        Of each entry in order, in any unit.
+    show : bool, optional
+        By default on a terminal only.
+    """
+
+    def __init__(self, name: str, costs: Sequence[float], show: bool | None = None) -> None:
+        self._costs = costs
+        self._done = 0
+        self._spent = self._seconds = 0.0
+        self._bar: Any = tqdm(
+            desc=name,
+            total=len(costs),
+            file=sys.stderr,
+            disable=None if show is None else not show,
+            bar_format="{desc}: {n_fmt} of {total_fmt} |{bar:24}| [{elapsed}{postfix}]",
+        )
+        self._clock = time.monotonic()
+
+    def update(self, *, computed: bool) -> None:
+        """Count one more entry; those read from a file say nothing about the time that others take."""
+        now = time.monotonic()
+        self._done += 1
+        if computed:
+            self._spent += self._costs[self._done - 1]
+            self._seconds += now - self._clock
+        self._clock = now
+        if self._spent > 0.0:
+            seconds = self._seconds / self._spent * sum(self._costs[self._done :])
+            self._bar.set_postfix_str(f", about {tqdm.format_interval(seconds)} left", refresh=False)
+        self._bar.update()
 
     def __enter__(self) -> Self:
         return self

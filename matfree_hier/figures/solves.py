@@ -1,8 +1,4 @@
-"""Figures of spectra, recovery and convergence, drawn on `matplotlib.figure.Figure` objects.
-
-Nothing here touches pyplot or the backend: the functions work without a display, in threads and in notebooks,
-and leave the caller's settings alone. Each returns the Figure; ``figure.savefig(path)`` writes it.
-"""
+"""Figures of one solve: its spectrum, how well features were recovered, how it converged."""
 
 from __future__ import annotations
 
@@ -10,19 +6,25 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib import colormaps
-from matplotlib.figure import Figure
-from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import MaxNLocator
+
+from matfree_hier.figures.style import (
+    BLUE,
+    GREY,
+    ORANGE,
+    figure_of,
+    new_axes,
+    plain_ticks,
+    same_length,
+    vector,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
-    from numpy.typing import ArrayLike, NDArray
+    from matplotlib.figure import Figure
+    from numpy.typing import ArrayLike
 
     from matfree_hier.result import History
-
-# Okabe and Ito's colours, told apart by every kind of colour vision; shape or dash repeats what colour says.
-BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#6F6F6F"
-SIZE = (5.6, 4.0)
 
 
 def plot_spectrum(
@@ -55,14 +57,14 @@ def plot_spectrum(
     ValueError
         If `eigenvalues` is not a vector of finite numbers, at least one of them not zero.
     """
-    values = _vector("eigenvalues", eigenvalues)
+    values = vector("eigenvalues", eigenvalues)
     values = values[np.argsort(-np.abs(values), kind="stable")]
     if not np.any(values):
         msg = (
             "`eigenvalues` must hold a number other than 0: a logarithmic axis has no place for zeros alone."
         )
         raise ValueError(msg)
-    axes = _axes(axes)
+    axes = new_axes(axes)
     rank = np.arange(1, len(values) + 1)
     for chosen, marker, colour, label in (
         (values > 0, "o", BLUE, "found, positive"),
@@ -71,7 +73,7 @@ def plot_spectrum(
         if chosen.any():
             axes.plot(rank[chosen], np.abs(values[chosen]), marker, color=colour, markersize=6, label=label)
     if predicted is not None:
-        expected = _vector("predicted", predicted, allow_nan=True)
+        expected = vector("predicted", predicted, allow_nan=True)
         expected = np.sort(np.abs(expected[np.isfinite(expected)]))[::-1]
         axes.plot(
             np.arange(1, len(expected) + 1), expected, "x", color="black", markersize=8, label="predicted"
@@ -83,15 +85,15 @@ def plot_spectrum(
         axes.axhline(abs(low), color=ORANGE, linestyle=":", linewidth=1.5)
     axes.set_xscale("log")
     axes.set_yscale("log")
-    _plain_ticks(axes.xaxis)
-    _plain_ticks(axes.yaxis)
+    plain_ticks(axes.xaxis)
+    plain_ticks(axes.yaxis)
     if len(values) <= 10:
         axes.set_xticks(rank)
     axes.set_xlabel("rank")
     axes.set_ylabel("|eigenvalue|")
     axes.set_title("Spectrum")
     axes.legend(frameon=False)
-    return _figure(axes)
+    return figure_of(axes)
 
 
 def plot_recovery(
@@ -124,17 +126,17 @@ def plot_recovery(
     ValueError
         If lengths differ, an overlap lies outside [0, 1] or a ratio is not positive.
     """
-    found = _vector("overlaps", overlaps)
+    found = vector("overlaps", overlaps)
     if found.min() < -1e-9 or found.max() > 1 + 1e-9:
         msg = f"`overlaps` must lie in [0, 1], got {found.min():.6g} to {found.max():.6g}."
         raise ValueError(msg)
-    axes = _axes(axes)
+    axes = new_axes(axes)
     if samples_over_threshold is None:
         x = np.arange(1.0, len(found) + 1)
         axes.set_xlabel("feature k")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     else:
-        x = _same_length("samples_over_threshold", samples_over_threshold, found)
+        x = same_length("samples_over_threshold", samples_over_threshold, found)
         if x.min() <= 0:
             msg = f"`samples_over_threshold` must be positive, got {x.min():.6g}."
             raise ValueError(msg)
@@ -142,10 +144,10 @@ def plot_recovery(
         axes.plot(law, 1 - 1 / law, color=GREY, linewidth=1.5, label="1 - n_k / n")
         axes.axvline(1, color=GREY, linestyle="--", linewidth=1, label="threshold n = n_k")
         axes.set_xscale("log")
-        _plain_ticks(axes.xaxis)
+        plain_ticks(axes.xaxis)
         axes.set_xlabel("samples over threshold, n / n_k")
     if predicted is not None:
-        expected = _same_length("predicted", predicted, found, allow_nan=True)
+        expected = same_length("predicted", predicted, found, allow_nan=True)
         axes.plot(x, expected, "x", color="black", markersize=8, label="predicted")
     axes.plot(x, found, "o", color=BLUE, markersize=6, label="measured")
     if samples_over_threshold is not None:
@@ -155,7 +157,7 @@ def plot_recovery(
     axes.set_ylabel("squared overlap")
     axes.set_title("Recovery of each feature")
     axes.legend(frameon=False)
-    return _figure(axes)
+    return figure_of(axes)
 
 
 def plot_history(history: History, *, tol: float | None = None, axes: Axes | None = None) -> Figure:
@@ -182,7 +184,7 @@ def plot_history(history: History, *, tol: float | None = None, axes: Axes | Non
     if len(history) == 0:
         msg = "`history` must hold at least one pass, got 0."
         raise ValueError(msg)
-    axes = _axes(axes)
+    axes = new_axes(axes)
     arrays = history.to_arrays()
     passes, residuals = arrays["passes"], arrays["residuals"]
     shades = colormaps["viridis"](np.linspace(0, 0.9, max(1, residuals.shape[1])))
@@ -198,43 +200,4 @@ def plot_history(history: History, *, tol: float | None = None, axes: Axes | Non
     axes.set_ylabel("residual / ||C||")
     axes.set_title("Convergence")
     axes.legend(frameon=False)
-    return _figure(axes)
-
-
-def _axes(axes: Axes | None) -> Axes:
-    return Figure(figsize=SIZE, layout="constrained").subplots() if axes is None else axes
-
-
-def _figure(axes: Axes) -> Figure:
-    figure = axes.get_figure(root=True)
-    assert figure is not None  # axes here always stand in a figure
-    return figure
-
-
-def _plain_ticks(axis: Axis) -> None:
-    """Write 1, 2, 5, 10 on a log axis instead of powers of ten, which say little within a decade."""
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.set_major_formatter(FormatStrFormatter("%g"))
-    axis.set_minor_formatter(NullFormatter())
-
-
-def _vector(name: str, values: ArrayLike, *, allow_nan: bool = False) -> NDArray[np.float64]:
-    array = np.asarray(values, dtype=np.float64)
-    if array.ndim != 1 or (array.size == 0 and not allow_nan):
-        msg = f"`{name}` must be a vector with at least one number, got shape {array.shape}."
-        raise ValueError(msg)
-    wrong = np.isinf(array) if allow_nan else ~np.isfinite(array)
-    if wrong.any():
-        msg = f"`{name}` must be finite, got {array[wrong][0]} at position {int(np.argmax(wrong))}."
-        raise ValueError(msg)
-    return array
-
-
-def _same_length(
-    name: str, values: ArrayLike, other: NDArray[np.float64], *, allow_nan: bool = False
-) -> NDArray[np.float64]:
-    array = _vector(name, values, allow_nan=allow_nan)
-    if len(array) != len(other):
-        msg = f"`{name}` must have one number for each of the {len(other)} overlaps, got {len(array)}."
-        raise ValueError(msg)
-    return array
+    return figure_of(axes)

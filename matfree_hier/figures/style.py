@@ -1,0 +1,67 @@
+"""What all figures share: colours, sizes, axes of their own or given, ticks, and checks of what is drawn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.figure import Figure
+from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from numpy.typing import ArrayLike, NDArray
+
+# Okabe and Ito's colours, told apart by every kind of colour vision; shape or dash repeats what colour says.
+BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#6F6F6F"
+SIZE = (5.6, 4.0)
+
+
+def new_axes(axes: Axes | None) -> Axes:
+    """Return the axes given, or those of a new Figure."""
+    return Figure(figsize=SIZE, layout="constrained").subplots() if axes is None else axes
+
+
+def figure_of(axes: Axes) -> Figure:
+    """Return the Figure that axes stand in."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None  # axes here always stand in a figure
+    return figure
+
+
+def plain_ticks(axis: Axis) -> None:
+    """Write 1, 2, 5, 10 on a log axis instead of powers of ten, which say little within a decade."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(FormatStrFormatter("%g"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def sequence_colours(count: int) -> list[tuple[float, ...]]:
+    """Return colours for things in an order, dark to light, told apart by lightness alone (viridis)."""
+    return [tuple(colour) for colour in colormaps["viridis"](np.linspace(0, 0.88, max(count, 1)))]
+
+
+def vector(name: str, values: ArrayLike, *, allow_nan: bool = False) -> NDArray[np.float64]:
+    """Return a vector of finite numbers, NaN among them where that is allowed."""
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 1 or (array.size == 0 and not allow_nan):
+        msg = f"`{name}` must be a vector with at least one number, got shape {array.shape}."
+        raise ValueError(msg)
+    wrong = np.isinf(array) if allow_nan else ~np.isfinite(array)
+    if wrong.any():
+        msg = f"`{name}` must be finite, got {array[wrong][0]} at position {int(np.argmax(wrong))}."
+        raise ValueError(msg)
+    return array
+
+
+def same_length(
+    name: str, values: ArrayLike, other: NDArray[np.float64], *, allow_nan: bool = False
+) -> NDArray[np.float64]:
+    """Return a vector with a number for each of the overlaps."""
+    array = vector(name, values, allow_nan=allow_nan)
+    if len(array) != len(other):
+        msg = f"`{name}` must have one number for each of the {len(other)} overlaps, got {len(array)}."
+        raise ValueError(msg)
+    return array
