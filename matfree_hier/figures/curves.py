@@ -98,10 +98,10 @@ def plot_transition(
         for place, colour in zip(vector("thresholds", thresholds), colours, strict=True):
             if low < place < high:
                 axes.plot([place, place], [-0.03, 0.04], color=colour, linewidth=1.8)
-        axes.plot([], [], color=GREY, marker="|", linestyle="none", markersize=9, label="threshold n_k")
+        axes.plot([], [], color=GREY, marker="|", linestyle="none", markersize=9, label="threshold $n_k$")
     _log_samples(axes, scale)
     axes.set_ylim(-0.03, 1.03)
-    axes.set_xlabel("samples n")
+    axes.set_xlabel("samples $n$")
     axes.set_ylabel(f"squared overlap{_repeats_text(len(values))}")
     axes.legend(frameon=False, fontsize=8)
     return figure_of(axes)
@@ -150,11 +150,11 @@ def plot_collapse(
             elinewidth=0.8, label=label,
         )  # fmt: skip
     law = np.geomspace(1, max(10.0, 1.2 * x.max()), 200)
-    axes.plot(law, 1 - 1 / law, color="black", linewidth=1.2, label="1 - n_k / n")
+    axes.plot(law, 1 - 1 / law, color="black", linewidth=1.2, label="$1 - n_k / n$")
     axes.axvline(1, color=GREY, linestyle=":", linewidth=1)
     _log_samples(axes, scale)
     axes.set_ylim(-0.03, 1.03)
-    axes.set_xlabel("samples over threshold, n / n_k")
+    axes.set_xlabel("samples over threshold, $n / n_k$")
     axes.set_ylabel(f"squared overlap{_repeats_text(len(values))}")
     axes.legend(frameon=False, fontsize=8)
     return figure_of(axes)

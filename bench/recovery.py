@@ -1,0 +1,189 @@
+"""Recovery: the overlap of each feature against the number of samples, beside what theory predicts.
+
+Features are compared one by one with the span found (the paper's A.3) and never sorted: that strong ones come
+first is a result. Theory is the resolvent of the labels and norms that the features have at finite d
+(`theory.predict_spectrum`); the law of large n/D for Gaussian features stands beside it in the table.
+"""
+
+from __future__ import annotations
+
+from math import comb
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from matfree_hier import figures, kernels, theory
+from matfree_hier.bench.experiment import format_table
+from matfree_hier.bench.grid import Check, Entry, Grid, Summary, run_grid, solved
+from matfree_hier.eigen import top_eigenpairs
+from matfree_hier.model import HierarchicalModel
+from matfree_hier.operator import MomentOperator
+from matfree_hier.recovery import overlaps
+from matfree_hier.report import grid_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from matfree_hier.bench.experiment import Options
+    from matfree_hier.bench.grid import Case, Point
+
+    Array = NDArray[np.float64]
+
+THEORY_SAMPLES = 40_000  # of their own: their means stand for expectations
+MODEL = ("degree", "n_inputs", "n_features", "gamma", "link", "label_transform", "tol")
+DEFAULTS = {"link": "identity", "label_transform": "clip", "tol": 1e-3}
+
+
+def points(case: Case) -> list[Point]:
+    """Return a point for each number of samples, ``ratios`` times D."""
+    model = {name: case[name] for name in MODEL if name in case}
+    size = comb(case["n_inputs"] + case["degree"] - 1, case["degree"])
+    return [DEFAULTS | model | {"n_samples": round(ratio * size)} for ratio in case["ratios"]]
+
+
+def compute(point: Point, seed: int) -> dict[str, Any]:
+    """Draw teacher and samples, find as many eigenvectors as there are features, compare and predict."""
+    teacher = HierarchicalModel(
+        point["n_inputs"],
+        point["degree"],
+        n_features=point["n_features"],
+        gamma=point["gamma"],
+        link=point["link"],
+        seed=seed,
+    )
+    X, y = teacher.sample(point["n_samples"], seed=seed, dtype=np.float32)
+    transform = None if point["label_transform"] == "identity" else point["label_transform"]
+    C = MomentOperator(X, y, degree=point["degree"], dtype="float32", label_transform=transform)
+    found = solved(
+        top_eigenpairs(C, k=point["n_features"], tol=point["tol"], stop="outliers", seed=seed, progress=False)
+    )
+    return {
+        "weight": np.array(teacher.weights_),
+        "overlap": overlaps(found.eigenvectors.T, teacher.features_),
+        "n_passes": found.n_passes,
+    } | predict(teacher, C, seed)
+
+
+def predict(teacher: HierarchicalModel, C: MomentOperator, seed: int) -> dict[str, Any]:
+    """Return what theory says of each feature, from means over samples that the operator does not have.
+
+    ``predicted`` is the resolvent's overlap, ``law`` that of large n/D with Gaussian features.
+    """
+    X, y = teacher.sample(THEORY_SAMPLES, seed=seed + 500_000)
+    t = y if C.label_transform is None else np.asarray(C.label_transform(y))
+    h, norms = teacher.latents(X), np.empty(len(X))
+    kernels.squared_norms(X, teacher.degree, norms)
+    norms /= teacher.n_packed
+    theta = t @ (h**2 - norms[:, None]) / (len(t) * np.sqrt(2))  # of the trace-centred operator
+    second_moment = float(np.mean(t**2))
+    expected = theory.predict_spectrum(t, C.n_samples, teacher.n_packed, h, norms)
+    return {
+        "n_k": theory.recovery_threshold(theta, teacher.n_packed, second_moment),
+        "predicted": expected.overlaps,
+        "law": theory.overlap(theta, C.n_samples, teacher.n_packed, second_moment, t**2 @ h**2 / len(t)),
+    }
+
+
+def cost(point: Point) -> float:
+    """Return what is in proportion to the time: n D for blocks of one width."""
+    return float(point["n_samples"]) * comb(point["n_inputs"] + point["degree"] - 1, point["degree"])
+
+
+def table(entries: list[Entry]) -> list[dict[str, Any]]:
+    """Return a line for each number of samples, seed and feature."""
+    columns = ("weight", "n_k", "overlap", "predicted", "law")
+    return [
+        {"n": point["n_samples"], "seed": seed, "feature": k + 1}
+        | {name: float(values[name][k]) for name in columns}
+        for point, seed, values in entries
+        for k in range(point["n_features"])
+    ]
+
+
+def summarise(case: Case, entries: list[Entry]) -> Summary:
+    """Return the table of all overlaps, the distances to theory, and the figure."""
+    rows = table(entries)
+    columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    n, found = grid_of(columns, "overlap")
+    size = comb(case["n_inputs"] + case["degree"] - 1, case["degree"])
+    mean, predicted, law = (
+        grid_of(columns, name)[1].mean(axis=0) for name in ("overlap", "predicted", "law")
+    )
+    far = n / size >= case.get("compared_from", 0.0) - 1e-9
+    distance = np.abs(mean - predicted)
+    lines = [
+        _title(case, size),
+        "",
+        format_table(
+            ["n / D", *(f"k = {k + 1}" for k in range(found.shape[2])), "largest distance", "to the law"],
+            [
+                [f"{ratio:.3g}", *(f"{o:.3f} ({p:.3f})" for o, p in zip(mean[i], predicted[i], strict=True)),
+                 f"{distance[i].max():.3f}", f"{np.abs(mean - law)[i].max():.3f}"]
+                for i, ratio in enumerate(n / size)
+            ],
+        ),
+        "",
+        "squared overlap of feature k, mean over seeds, and (predicted); the law is 1 - n_k/n in its sharper",
+        "form, for Gaussian features and large n/D.",
+    ]  # fmt: skip
+    return Summary(rows, lines, _checks(case, mean[far], distance[far]), {"recovery": _figure(case, columns)})
+
+
+def _title(case: Case, size: int) -> str:
+    labels = case.get("label_transform", DEFAULTS["label_transform"])
+    link = case.get("link", "identity")
+    return (
+        f"q = {case['degree']}, d = {case['n_inputs']}, D = {size:,}, gamma = {case['gamma']:g}, "
+        f"{case['n_features']} features, {case['seeds']} seeds, link: {link}, labels: {labels}"
+    )
+
+
+def _checks(case: Case, mean: Array, distance: Array) -> list[Check]:
+    """Return what the scenario asks, over its numbers of samples from ``compared_from`` D on."""
+    where = f"n/D >= {case.get('compared_from', 0.0):g}"
+    checks = []
+    if "max_distance" in case:
+        what = f"largest |mean overlap - predicted|, {where}"
+        checks.append(Check(what, float(distance.max()), case["max_distance"]))
+    if "max_disorder" in case:
+        # How far the overlap of a feature lies above that of any stronger one.
+        best_before = np.minimum.accumulate(mean, axis=1)
+        what = f"largest rise of the mean overlap to a weaker feature, {where}"
+        checks.append(Check(what, float((mean - best_before).max()), case["max_disorder"]))
+    return checks
+
+
+def _figure(case: Case, columns: dict[str, Any]) -> Figure:
+    """Draw the transition and its collapse; for one number of samples, overlap by n / n_k."""
+    n, found = grid_of(columns, "overlap")
+    predicted, n_k, weights = (grid_of(columns, name)[1] for name in ("predicted", "n_k", "weight"))
+    units = float(case["n_inputs"]) ** case["degree"]
+    if len(n) == 1:
+        mean = [values.mean(axis=(0, 1)) for values in (found, n_k, predicted)]
+        return figures.plot_recovery(mean[0], samples_over_threshold=n[0] / mean[1], predicted=mean[2])
+    figure = Figure(figsize=(12, 4.8), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    figures.plot_transition(
+        n,
+        found,
+        predicted=(n, predicted.mean(axis=0)),
+        thresholds=n_k.mean(axis=(0, 1)),
+        scale=(units, "$n / d^q$"),
+        axes=left,
+    )
+    paper = float(np.mean(n_k * weights**2)) / units  # n_k in units of d^q / lambda_k^2
+    ratios = n[:, None] / n_k.mean(axis=0)
+    scale = (1 / paper, "$n \\lambda_k^2 / d^q$, the paper's scale (mean over features)")
+    figures.plot_collapse(ratios, found, scale=scale, axes=right)
+    size = comb(case["n_inputs"] + case["degree"] - 1, case["degree"])
+    figure.suptitle(_title(case, size), fontsize=10)
+    return figure
+
+
+GRID = Grid("recovery", points, compute, summarise, cost)
+
+
+def run(options: Options) -> list[str]:
+    """Run the scenarios; see `grid.run_grid`."""
+    return run_grid(GRID, options)

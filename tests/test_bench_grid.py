@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from matfree_hier.bench import experiment, grid
+from matfree_hier.bench.__main__ import BAD_USAGE, DONE, INTERRUPTED, MISSED
+from matfree_hier.bench.__main__ import main as command
+from matfree_hier.bench.grid import Check, Grid, Summary, run_grid, solved
+from matfree_hier.eigen import top_eigenpairs
+from matfree_hier.status import NotConverged
+from matfree_hier.store import RunFile
+
+CASE = {"seeds": 2, "sizes": [1, 2, 3], "largest": 100}
+
+
+class Squares:
+    """A small experiment that says what it computes, and can be made to stop."""
+
+    def __init__(self):
+        self.computed = []
+        self.stop_at = None
+        self.grid = Grid(
+            "squares", self.points, self.compute, self.summarise, lambda point: point["size"], 10
+        )
+
+    def points(self, case):
+        return [{"size": size} for size in case["sizes"]]
+
+    def compute(self, point, seed):
+        if (point["size"], seed) == self.stop_at:
+            raise KeyboardInterrupt
+        self.computed.append((point["size"], seed))
+        return {"square": point["size"] ** 2 + seed, "vector": np.arange(3.0)}
+
+    def summarise(self, case, entries):
+        rows = [
+            {"size": point["size"], "seed": seed, "square": values["square"], "name": "a"}
+            for point, seed, values in entries
+        ]
+        figure = Figure()
+        figure.subplots().plot([row["size"] for row in rows])
+        largest = max(row["square"] for row in rows)
+        return Summary(rows, ["line"], [Check("largest", largest, case["largest"])], {"sizes": figure})
+
+
+@pytest.fixture
+def squares(monkeypatch):
+    made = Squares()
+    cases = {"tiny": dict(CASE)}
+    table = {"presets": {"default": ["tiny"]}, "cases": cases}
+    monkeypatch.setitem(experiment.EXPERIMENTS, "squares", "a test")
+    monkeypatch.setattr(experiment, "load_scenarios", lambda _: table)
+    command_line = "matfree_hier.bench.__main__."
+    monkeypatch.setattr(command_line + "load_scenarios", lambda _: table)
+    monkeypatch.setattr(command_line + "load_runner", lambda _: lambda options: run_grid(made.grid, options))
+    made.case = cases["tiny"]
+    return made
+
+
+def start(out, *more):
+    return command(["squares", "--out", str(out), "--threads", "1", *more])
+
+
+def test_a_grid_computes_every_point_with_every_seed_and_writes_what_it_shows(squares, tmp_path, capsys):
+    assert start(tmp_path) == DONE
+    assert squares.computed == [(size, seed) for size in (1, 2, 3) for seed in (10, 11)]
+    kept = tmp_path / "squares"
+    assert {file.name for file in kept.iterdir()} == {"tiny.csv", "tiny-sizes.png", "about.json"}
+    with (kept / "tiny.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert rows[-1] == {"size": "3", "seed": "11", "square": "20", "name": "a"}
+    out = capsys.readouterr().out
+    assert "check: largest: 20, at most 100: met" in out
+    page = (tmp_path / "squares.html").read_text()
+    assert "largest: 20" in page
+    assert "data:image/svg+xml;base64," in page
+
+
+def test_what_is_committed_names_neither_folder_nor_host(squares, tmp_path):
+    start(tmp_path)
+    about = (tmp_path / "squares" / "about.json").read_text()
+    assert str(tmp_path) not in about
+    assert json.loads(about).keys() == {"processor", "cpus", "threads", "memory_gb", "versions"}
+
+
+def test_an_interrupted_grid_says_what_to_type_and_goes_on_to_the_same_table(squares, tmp_path, capsys):
+    start(tmp_path / "whole")
+    squares.computed.clear()
+    squares.stop_at = (2, 11)
+    assert start(tmp_path / "cut") == INTERRUPTED
+    message = capsys.readouterr().err
+    assert "squares tiny: 3 of 6 entries are kept" in message
+    assert f"to resume, type: python -m matfree_hier.bench squares --out {tmp_path / 'cut'}" in message
+    assert squares.computed == [(1, 10), (1, 11), (2, 10)]
+    squares.computed.clear()
+    squares.stop_at = None
+    assert start(tmp_path / "cut") == DONE
+    assert squares.computed == [(2, 11), (3, 10), (3, 11)]
+    tables = [(tmp_path / name / "squares" / "tiny.csv").read_bytes() for name in ("whole", "cut")]
+    assert tables[0] == tables[1]
+
+
+def test_a_finished_grid_computes_nothing_again(squares, tmp_path):
+    start(tmp_path)
+    squares.computed.clear()
+    assert start(tmp_path) == DONE
+    assert squares.computed == []
+
+
+def test_a_changed_scenario_shares_only_the_entries_it_still_asks_for(squares, tmp_path):
+    start(tmp_path)
+    squares.computed.clear()
+    squares.case |= {"sizes": [2, 4], "seeds": 3}
+    assert start(tmp_path) == DONE
+    assert squares.computed == [(2, 12), (4, 10), (4, 11), (4, 12)]
+    with RunFile(tmp_path / "squares.h5", "tiny", mode="r") as run:
+        assert run.load("table")["size"].tolist() == [2, 2, 2, 4, 4, 4]
+        assert run.load("table")["name"].tolist() == ["a"] * 6
+
+
+def test_another_seed_or_version_is_computed_anew(squares, tmp_path, monkeypatch):
+    start(tmp_path)
+    squares.computed.clear()
+    start(tmp_path, "--seed", "11")
+    assert squares.computed == [(1, 12), (2, 12), (3, 12)]
+    squares.computed.clear()
+    monkeypatch.setattr(grid, "versions", lambda: {"matfree-hier": "9.9"})
+    start(tmp_path)
+    assert len(squares.computed) == 6
+
+
+def test_a_check_that_fails_is_said_and_is_exit_status_1(squares, tmp_path, capsys):
+    squares.case["largest"] = 19
+    assert start(tmp_path) == MISSED
+    assert "bench: tiny: largest: 20, at most 19: MISSED." in capsys.readouterr().err
+
+
+def test_a_grid_that_another_process_runs_is_refused(squares, tmp_path, capsys):
+    tmp_path.joinpath("x").mkdir()
+    with RunFile(tmp_path / "squares.h5", "other") as run:
+        run.save("a", {"b": 1})
+        run.commit()
+        assert start(tmp_path) == BAD_USAGE
+    assert "bench: " in capsys.readouterr().err
+
+
+def test_json_gives_rows_and_checks_one_a_line(squares, tmp_path, capsys):
+    start(tmp_path, "--json")
+    records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [record["record"] for record in records] == ["machine", *["row"] * 6, "check", "verdict"]
+    assert records[-2] == {
+        "record": "check", "case": "tiny", "what": "largest", "value": 20, "bound": 100, "met": True
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("value", "at_least", "met"),
+    [(1.0, False, True), (1.1, False, False), (1.0, True, True), (0.9, True, False)],
+)
+def test_a_check_holds_up_to_its_bound(value, at_least, met):
+    assert Check("it", value, 1.0, at_least).met is met
+    assert not Check("it", float("nan"), 1.0, at_least).met
+
+
+def test_an_interruption_that_a_solve_caught_is_handed_on_and_a_miss_is_an_error():
+    A = np.diag(np.arange(1.0, 41.0))
+    stopped = top_eigenpairs(A, 2, method="krylov", callback=lambda _: True)
+    with pytest.raises(KeyboardInterrupt):
+        solved(stopped)
+    with pytest.raises(NotConverged):
+        solved(top_eigenpairs(A, 2, method="krylov", block_size=2, max_basis=4, max_passes=2))
+    result = top_eigenpairs(A, 2)
+    assert solved(result) is result
