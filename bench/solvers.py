@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # How each is run: with these arguments of `top_eigenpairs`, or as the authors' power iteration.
 SOLVERS: Mapping[str, Mapping[str, Any]] = {
     "krylov": {"method": "krylov"},
+    "auto-outliers": {"method": "auto", "stop": "outliers", "block_size": None},
     "krylov-outliers": {"method": "krylov", "stop": "outliers", "block_size": None},
     "gram": {"method": "gram"},
     "dense": {"method": "dense"},
@@ -32,7 +33,7 @@ SOLVERS: Mapping[str, Mapping[str, Any]] = {
     "power-restarted": {"restarted": True},
 }
 OPTIONAL = ("primme",)
-OURS = ("krylov", "krylov-outliers", "gram", "dense")
+OURS = ("krylov", "auto-outliers", "krylov-outliers", "gram", "dense")
 SEED = 6_151
 
 

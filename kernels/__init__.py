@@ -8,6 +8,7 @@ from matfree_hier.kernels.launch import backward as backward
 from matfree_hier.kernels.launch import features as features
 from matfree_hier.kernels.launch import forward as forward
 from matfree_hier.kernels.launch import gram as gram
+from matfree_hier.kernels.launch import moment as moment
 from matfree_hier.kernels.launch import squared_norms as squared_norms
 from matfree_hier.kernels.threads import follow_affinity
 

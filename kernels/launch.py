@@ -29,6 +29,8 @@ def _cache_bytes() -> int:
 CACHE_BYTES = min(_cache_bytes(), 2 * 1024**2)
 FORWARD_GROUPS = 4
 BACKWARD_LANES = 240
+_SAMPLES = 1024  # whose features are formed at a time
+_BAND = 256  # rows of a moment matrix that are one task
 FLUSH_SAMPLES = 4080
 """Samples summed in the working precision before they are added to float64 sums."""
 
@@ -148,24 +150,53 @@ def features(X: Array, degree: int, out: Array) -> None:
         q.
     out : ndarray of the same dtype, shape (n, D), overwritten
     """
-    n, d = X.shape
-    for start in range(0, n, 1024):
-        block = X[start : start + 1024]
-        panels = [np.ones((1, len(block)), X.dtype), np.ascontiguousarray(block.T)]
-        powers = panels[:]
-        for m in range(1, degree):
-            powers.append(
-                (panels[1] * powers[m] - np.sqrt(X.dtype.type(m)) * powers[m - 1])
-                / np.sqrt(X.dtype.type(m + 1))
-            )
-        for r in range(2, degree + 1):
-            parts = [
-                powers[m][i] * panels[r - m][len(panels[r - m]) - n_features(d - i - 1, r - m) :]
-                for i in range(d)
-                for m in range(r, 0, -1)
-            ]
-            panels.append(np.concatenate(parts))
-        out[start : start + len(block)] = panels[degree].T
+    for start in range(0, len(X), _SAMPLES):
+        block = X[start : start + _SAMPLES]
+        out[start : start + len(block)] = _feature_panel(block, degree).T
+
+
+def _feature_panel(X: Array, degree: int) -> Array:
+    """Return the features of a few samples, shape (D, n)."""
+    d = X.shape[1]
+    panels = [np.ones((1, len(X)), X.dtype), np.ascontiguousarray(X.T)]
+    powers = panels[:]
+    for m in range(1, degree):
+        powers.append(
+            (panels[1] * powers[m] - np.sqrt(X.dtype.type(m)) * powers[m - 1]) / np.sqrt(X.dtype.type(m + 1))
+        )
+    for r in range(2, degree + 1):
+        parts = [
+            powers[m][i] * panels[r - m][len(panels[r - m]) - n_features(d - i - 1, r - m) :]
+            for i in range(d)
+            for m in range(r, 0, -1)
+        ]
+        panels.append(np.concatenate(parts))
+    return panels[degree]
+
+
+def moment(X: Array, t: Array, degree: int, out: Array) -> None:
+    """Add Phi^T diag(t) Phi to the upper triangle of `out`, and something to the lower one: small D only.
+
+    Bands of rows are one thread's each, so the bits do not depend on the number of threads if BLAS is held
+    to one. Cost n D^2 operations, memory for some thousand feature vectors.
+
+    Parameters
+    ----------
+    X : ndarray of float32 or float64, shape (n, d), C order
+    t : ndarray of the same dtype, shape (n,)
+    degree : int
+        q.
+    out : ndarray of float64, shape (D, D), added to
+    """
+    for start in range(0, len(X), _SAMPLES):
+        rows = slice(start, start + _SAMPLES)
+        panel = _feature_panel(X[rows], degree)
+        weighted = panel * t[rows]
+
+        def band(low: int, panel: Array = panel, weighted: Array = weighted) -> None:
+            out[low : low + _BAND, low:] += weighted[low : low + _BAND] @ panel[low:].T
+
+        run_all(band, [(low,) for low in range(0, len(out), _BAND)])
 
 
 def gram(X: Array, Y: Array, degree: int, out: Array) -> None:

@@ -40,7 +40,6 @@ MAX_DEGREE = 8  # of the kernels
 _ROWS = 16_384  # samples a kernel call: enough to amortise a sweep over W, few enough for the caches
 _INPUTS = 2**24  # entries of X a kernel call, which bounds the tile when d is huge
 _KEPT_LABELS = 2**28  # bytes of transformed labels kept rather than transformed again each pass
-_COLUMNS = 64  # of the identity, applied at a time by `to_dense`
 
 
 class _SymmetricOperator(_Operator):
@@ -243,7 +242,7 @@ class MomentOperator(_SymmetricOperator):
         Returns
         -------
         ndarray of `dtype`, shape (D, D)
-            Cost 4 n D^2 operations in D/64 passes, memory O(D^2).
+            Symmetric to the last bit. One pass, n D^2 operations, memory O(D^2).
 
         Raises
         ------
@@ -251,12 +250,17 @@ class MomentOperator(_SymmetricOperator):
             If the matrix is larger than memory; the message states its size.
         """
         size = self.shape[0]
-        check_memory(size * size * self.dtype.itemsize, f"The dense matrix of shape {self.shape}")
-        dense = np.empty(self.shape, self.dtype)
-        for start in range(0, size, _COLUMNS):
-            block = np.eye(size, min(_COLUMNS, size - start), -start, dtype=self.dtype)
-            dense[:, start : start + _COLUMNS] = self._apply(block)
-        return dense
+        check_memory(2 * 8 * size * size, f"The dense matrix of shape {self.shape}")
+        total = np.zeros(self.shape)
+        with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
+            for chunk, t in self._weighed():
+                kernels.moment(np.ascontiguousarray(chunk.X, dtype=self.dtype), t, self.degree, total)
+            upper = np.triu(np.ldexp(total / (self.n_samples * sqrt(2.0)), self._exponent))
+            upper[np.diag_indices(size)] += self.shift
+            dense = (upper + np.triu(upper, 1).T).astype(self.dtype, copy=False)
+        with self._lock:
+            self._n_applied += 1.0
+        return _finite(dense, self.source)
 
     def _apply(self, V: NDArray[Any]) -> NDArray[Any]:
         """Return Phi^T (t Phi V) / (n sqrt 2) + shift V for a finite block V of shape (D, k)."""

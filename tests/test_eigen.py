@@ -633,6 +633,15 @@ def test_one_input_of_degree_one_is_made_zero_by_trace_centring() -> None:
         assert abs(result.eigenvalues[0]) < 1e-15
 
 
+def test_outliers_of_a_small_operator_are_exact_after_eight_passes_and_after_two_by_the_matrix() -> None:
+    C = moments(3000, 16, 2, label_transform="clip")
+    A = C.to_dense()
+    for method, most in (("auto", 2), ("krylov", 8)):
+        result = top_eigenpairs(C, 12, method=method, stop="outliers")
+        assert_pairs(result, A, 12, tol=1e-9)
+        assert result.n_passes <= most
+
+
 def test_the_choice_of_method_follows_the_work() -> None:
     def chosen(n: int, d: int, degree: int) -> str:
         C = moments(n, d, degree)

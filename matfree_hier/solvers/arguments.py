@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
+from matfree_hier.operator import MomentOperator
 from matfree_hier.solvers.products import Products
 from matfree_hier.solvers.records import Options
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
+_BLOCKS_OF_ALL = 7  # that span the whole space, which shows outliers however close to the edge
+_WIDEST = 256  # blocks that are made so wide for it
 _BASIS_BYTES = 2**31  # of V and C V together, by default
 _BASIS_BLOCKS = 40  # and no more blocks than this, since Rayleigh-Ritz costs the cube
 
@@ -58,6 +61,7 @@ def resolved_options(
     max_basis: int | None,
     max_passes: float,
     seed: int,
+    stop: str = "residual",
 ) -> Options:
     """Return the options of a solve, checked, with the sizes that were left open filled in."""
     size = int(linear.shape[0])
@@ -69,8 +73,7 @@ def resolved_options(
         msg = f"`max_passes` must be at least 1, got {max_passes}."
         raise ValueError(msg)
     if block_size is None:
-        tile = 16 if linear.dtype == np.float32 else 8
-        width = min(size, -(-k // tile) * tile)
+        width = _default_width(linear, k, stop)
     else:
         width = min(size, _integer("block_size", block_size, 1))
     least = min(size, k + width)
@@ -80,6 +83,15 @@ def resolved_options(
     else:
         basis = min(size, _integer("max_basis", max_basis, least))
     return Options(k, which, float(tol), width, basis, float(max_passes), _integer("seed", seed, 0))
+
+
+def _default_width(linear: LinearOperator[Any], k: int, stop: str) -> int:
+    """Return k, or what the outliers of samples need, rounded up to the kernel's tile."""
+    size, tile = int(linear.shape[0]), 16 if linear.dtype == np.float32 else 8
+    of_all = -(-size // _BLOCKS_OF_ALL)
+    if stop == "outliers" and isinstance(linear, MomentOperator) and k < of_all <= _WIDEST:
+        k = of_all
+    return min(size, -(-k // tile) * tile)
 
 
 def _integer(name: str, value: Any, low: int, high: int | None = None) -> int:

@@ -37,11 +37,10 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-_COLUMNS = 256  # of the identity, applied at a time
 _RANK_TOL = 1e-12  # singular values below this share of the largest count as 0
 _KRYLOV_PASSES = 25  # that a solve takes, for the choice of a method
 _OVERHEAD = 2e6  # operations that a pass of the solver counts for besides, whatever the sizes
-_LAPACK = 3.0  # how much slower an operation of LAPACK's eigensolvers is than one of a product
+_LAPACK = 1.5  # how much slower an operation of LAPACK's eigensolvers, at one thread, is than a product's
 
 
 def checked(products: Products, block: Array, options: Options, norm: float = 0.0) -> Outcome:
@@ -73,13 +72,10 @@ def checked(products: Products, block: Array, options: Options, norm: float = 0.
 
 
 def solve_dense(products: Products, options: Options) -> Outcome:
-    """Form the matrix by products with the identity, then LAPACK: D/256 passes, 9 D^3 operations."""
+    """Form the matrix, in one pass over samples, then LAPACK: 9 D^3 operations."""
     size = products.size
     check_memory(4 * 8 * size * size, f"The dense eigenproblem of size {size}")
-    A = np.empty((size, size), order="F")
-    for start in range(0, size, _COLUMNS):
-        columns = np.eye(size, min(_COLUMNS, size - start), -start)
-        A[:, start : start + _COLUMNS] = products(columns)
+    A = products.matrix()
     values, V = scipy.linalg.eigh((A + A.T) / 2, driver="evd")
     best = ranking(values, options.which, options.k)[: options.k]
     return checked(products, np.asfortranarray(V[:, best]), options, float(np.abs(values).max()))
@@ -260,7 +256,9 @@ def work_dense(linear: LinearOperator[Any], options: Options) -> float:
     size = float(linear.shape[0])
     if not _fits(4 * 8 * int(size) ** 2):
         return np.inf
-    return (size + options.k) * _work_of_a_vector(linear) + _LAPACK * 9.0 * size**3 + _OVERHEAD
+    in_vectors = size / 4.0 if isinstance(linear, MomentOperator) else size  # that forming the matrix costs
+    work = (in_vectors + options.k) * _work_of_a_vector(linear)
+    return work + _LAPACK * 9.0 * size**3 + _OVERHEAD
 
 
 def work_gram(linear: LinearOperator[Any], options: Options) -> float:

@@ -7,11 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from matfree_hier.operator import MomentOperator
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
     from scipy.sparse.linalg import LinearOperator
 
     Array = NDArray[np.float64]
+
+
+_COLUMNS = 256  # of the identity, applied at a time
 
 
 class OperatorFault(Exception):  # noqa: N818 - how a run ends, raised and caught inside the solvers
@@ -79,18 +86,39 @@ class Products:
         OperatorFault
             If the operator raises an error or returns values of another shape, complex or not finite.
         """
+        block = np.array(V, dtype=self.dtype, order="C")  # a copy: some operators write to what they get
+        return self._pass(lambda: self.operator.matmat(block), V.shape)
+
+    def matrix(self) -> Array:
+        """Form the operator's matrix, shape (D, D): one pass for a `MomentOperator`, D/256 for others.
+
+        Raises
+        ------
+        OperatorFault
+            As for a product.
+        """
+        shape = (self.size, self.size)
+        if isinstance(self.operator, MomentOperator):
+            return self._pass(self.operator.to_dense, shape)
+        A = np.empty(shape, order="F")
+        for start in range(0, self.size, _COLUMNS):
+            columns = np.eye(self.size, min(_COLUMNS, self.size - start), -start)
+            A[:, start : start + _COLUMNS] = self(columns)
+        return A
+
+    def _pass(self, work: Callable[[], Any], shape: tuple[int, ...]) -> Array:
+        """Do the work of one pass, which returns an array of that shape, and count, time and check it."""
         started = time.perf_counter()
         where = f"at pass {self.passes + self.cost:.4g}"
-        block = np.array(V, dtype=self.dtype, order="C")  # a copy: some operators write to what they get
         self.running = True
         try:
-            product = np.asarray(self.operator.matmat(block))
+            product = np.asarray(work())
         except Exception as error:
             msg = f"The operator raised {type(error).__name__} {where}: {error}"
             raise OperatorFault(msg) from error
         finally:
             self.running = False
-        if product.shape != V.shape or product.dtype.kind not in "fiub":
+        if product.shape != shape or product.dtype.kind not in "fiub":
             msg = f"The operator returned {product.dtype} of shape {product.shape} {where}."
             raise OperatorFault(msg)
         W = np.array(product, dtype=np.float64, order="F")
