@@ -25,6 +25,7 @@ from matfree_hier.solvers.coarse import heavy_samples, squared_norms
 from matfree_hier.solvers.krylov import BlockKrylov
 from matfree_hier.solvers.products import OperatorFault, Products
 from matfree_hier.solvers.records import Outcome
+from matfree_hier.solvers.remembered import RememberedProducts
 from matfree_hier.solvers.resume import StoredSolve, digest, fingerprint
 from matfree_hier.solvers.stopping import OutlierRule, ResidualRule, Rule
 from matfree_hier.solvers.subspace import with_positive_peaks
@@ -124,7 +125,8 @@ def top_eigenpairs(
     -------
     EigenResult
         Never silently wrong: residuals are recomputed by a product, and `status` says how the run ended.
-        Where a run was interrupted or the operator failed, it may hold fewer than k pairs.
+        Where a run was interrupted or the operator failed, it holds the best pairs of the products made,
+        which may be fewer than k: none by "dense" and "gram", which have none before their end.
 
     Raises
     ------
@@ -160,7 +162,9 @@ def top_eigenpairs(
         msg = f'`stop` must be "residual" for `method` "{method}", got {stop!r}.'
         raise ValueError(msg)
     chosen = _choose(linear, options, stop) if method == "auto" else method
-    solve = _Solve(Products(linear), options, chosen, stop, first, progress, callback)
+    remembers = chosen in ("lobpcg", "arpack", "primme")  # whose best pairs so far are not to be had
+    products = RememberedProducts(linear, options) if remembers else Products(linear)
+    solve = _Solve(products, options, chosen, stop, first, progress, callback)
     with single_threaded_blas():
         if run_file is None:
             return solve.run(None)
@@ -209,9 +213,9 @@ class _Solve:
                     return self._krylov(interrupts, stored)
                 outcome = self._in_one_call()
         except KeyboardInterrupt:
-            outcome = _nothing(self.products.size, Status.INTERRUPTED, "")
+            outcome = self._so_far(Status.INTERRUPTED, "")
         except OperatorFault as fault:
-            outcome = _nothing(self.products.size, Status.OPERATOR_FAILED, str(fault))
+            outcome = self._so_far(Status.OPERATOR_FAILED, str(fault))
         history.append(
             self.products.passes,
             outcome.values,
@@ -220,6 +224,14 @@ class _Solve:
             samples_per_second=self.products.samples_per_second,
         )
         return self._stored(self._result(outcome, history), stored)
+
+    def _so_far(self, status: Status, message: str) -> Outcome:
+        """Return what there is of a run cut short."""
+        if isinstance(self.products, RememberedProducts):
+            return self.products.best(status, message)
+        if status is Status.INTERRUPTED:
+            message = f'The method "{self.method}" has no pairs before its end.'
+        return Outcome(np.empty(0), np.empty((self.products.size, 0)), np.empty(0), 0.0, status, message)
 
     def _in_one_call(self) -> Outcome:
         if self.method == "dense":
@@ -299,10 +311,6 @@ def _edges(linear: LinearOperator[Any]) -> tuple[float, float] | None:
     predicted = predict_spectrum(linear.labels(), linear.n_samples, linear.shape[0], norms=norms)
     centre = 0.0 if linear.center_trace else linear.trace() / linear.shape[0]
     return centre + predicted.edge_left, centre + predicted.edge_right
-
-
-def _nothing(size: int, status: Status, message: str) -> Outcome:
-    return Outcome(np.empty(0), np.empty((size, 0)), np.empty(0), 0.0, status, message)
 
 
 def _choose(linear: LinearOperator[Any], options: Options, stop: str) -> str:

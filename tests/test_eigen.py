@@ -328,7 +328,49 @@ def test_a_signal_ends_with_the_pairs_so_far(number: int) -> None:
     assert len(result.eigenvalues) == 5
     assert result.n_passes == 3
     assert signal.getsignal(number) is before
-    assert top_eigenpairs(Faulty(two_sided(), 4, interrupt), 5, method="arpack").status is Status.INTERRUPTED
+
+
+@pytest.mark.parametrize(("method", "stop_at"), [("lobpcg", 12), ("lobpcg", 45), ("arpack", 30)])
+@pytest.mark.parametrize("fails", [True, False])
+def test_other_solvers_cut_short_leave_the_best_pairs_of_their_products(
+    method: str, stop_at: int, fails: bool
+) -> None:
+    def interrupt(W: Array) -> Array:
+        if fails:
+            msg = "disk gone"
+            raise OSError(msg)
+        signal.raise_signal(signal.SIGINT)
+        return W
+
+    A = two_sided()
+    result = top_eigenpairs(Faulty(A, stop_at, interrupt), 5, method=method, tol=1e-12, block_size=8)
+    assert result.status is (Status.OPERATOR_FAILED if fails else Status.INTERRUPTED)
+    V, w = result.eigenvectors, result.eigenvalues
+    np.testing.assert_allclose(V.T @ V, np.eye(5), atol=1e-9)
+    np.testing.assert_allclose(
+        np.linalg.norm(A @ V - V * w, axis=0), result.residuals * result.norm, atol=1e-8
+    )
+    assert abs(w[0] - 5.0) < 0.1
+    assert result.residuals.min() < 0.1
+
+
+@pytest.mark.parametrize("method", ["dense", "gram"])
+def test_methods_without_pairs_before_their_end_say_so_when_interrupted(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    C = moments(60, 8, 3)
+    apply = C._apply
+
+    def interrupted(V: Array) -> Array:
+        signal.raise_signal(signal.SIGTERM)
+        return apply(V)
+
+    monkeypatch.setattr(C, "_apply", interrupted)
+    monkeypatch.setattr(C, "to_dense", lambda: interrupted(np.eye(120)))
+    result = top_eigenpairs(C, 5, method=method)
+    assert result.status is Status.INTERRUPTED
+    assert result.eigenvectors.shape == (120, 0)
+    assert result.message == f'The method "{method}" has no pairs before its end.'
 
 
 def test_an_operator_may_reuse_its_buffer_and_write_to_its_argument() -> None:
