@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from matfree_hier.bench.measure import PeakMemory, Spread
-from matfree_hier.bench.peers import PowerPairs, apply_in_chunks, block_power, moment_matrix
+from matfree_hier.bench.reference import PowerPairs, apply_in_chunks, block_power, moment_matrix
 from matfree_hier.bench.solvers import SOLVERS, Case
 from matfree_hier.eigen import top_eigenpairs
 from matfree_hier.model import HierarchicalModel

@@ -14,7 +14,7 @@ import numpy as np
 
 from matfree_hier.bench.experiment import format_table
 from matfree_hier.bench.measure import Spread, blas_kernels, blas_product, run_isolated, time_interleaved
-from matfree_hier.bench.peers import (
+from matfree_hier.bench.reference import (
     apply_in_chunks,
     apply_with_features,
     error_scale,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from matfree_hier.bench.experiment import Options
-    from matfree_hier.bench.peers import MakeFeatures
+    from matfree_hier.bench.reference import MakeFeatures
 
 # Rounding of one sum, relative to the sum of absolute values behind it: above this an answer is wrong.
 ACCURACY = {"float32": 2e-6, "float64": 1e-13}

@@ -64,7 +64,7 @@ def gathered_features(X: Array, degree: int) -> Array:
     ndarray of the dtype of X, shape (D, n)
     """
     table = np.concatenate(_hermite(X, degree), axis=1)  # column m d + i is h_m(x_i)
-    columns = _columns(X.shape[1], degree)
+    columns = feature_columns(X.shape[1], degree)
     features = table[:, columns[0]]
     for column in columns[1:]:
         features *= table[:, column]
@@ -72,7 +72,7 @@ def gathered_features(X: Array, degree: int) -> Array:
 
 
 @cache
-def _columns(d: int, degree: int) -> Array:
+def feature_columns(d: int, degree: int) -> Array:
     """Return which column of the table each slot of each feature takes, shape (q, D)."""
     rows = np.array(list(combinations_with_replacement(range(d), degree)), dtype=np.int64).T
     order = np.zeros_like(rows)
