@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-# Name of each experiment: the module of that name has run(Options), scenarios/NAME.toml its scenarios.
+# Name of each experiment: the module of that name (with _ for -) has run(Options), scenarios/NAME.toml its
+# scenarios.
 EXPERIMENTS = {
     "main": "recover the features of a teacher whose moment matrix could never be formed",
     "throughput": "speed of one product with the moment operator, beside BLAS, NumPy and scikit-learn",
     "recovery": "overlap of each feature against the number of samples, beside theory",
     "solvers": "passes, time and memory of eigensolvers on the same operator to the same accuracy",
+    "scaling": "the error against the number of samples: exponents of the paper and ours beside theory",
 }
 
 
@@ -68,7 +70,7 @@ class Options:
 
 def load_runner(experiment: str) -> Callable[[Options], list[str]]:
     """Return the function that runs an experiment and returns what it missed, one sentence each."""
-    module = import_module(f"matfree_hier.bench.{experiment}")
+    module = import_module(f"matfree_hier.bench.{experiment.replace('-', '_')}")
     run: Callable[[Options], list[str]] = module.run
     return run
 
