@@ -23,6 +23,9 @@ EXPERIMENTS = {
     "recovery": "overlap of each feature against the number of samples, beside theory",
     "solvers": "passes, time and memory of eigensolvers on the same operator to the same accuracy",
     "scaling": "the error against the number of samples: exponents of the paper and ours beside theory",
+    "authors": "the overlaps that the paper's authors recorded, met, and what else the same samples hold",
+    "kernels-baseline": "kernel ridge regression and the hierarchical estimators on the same samples",
+    "peers": "the whole task, from samples to features, by ours and by PyTorch, SciPy and scikit-learn",
 }
 
 

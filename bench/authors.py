@@ -1,0 +1,197 @@
+"""The runs that the authors recorded beside ours, and what else is found in the same samples.
+
+Their task: q = 2, d = 120, 11 features of weights +-d_1^(2 gamma - 1) k^-gamma with random signs, gamma = .4,
+a tanh link, standardised labels. Their figures are means over 10 seeds of the mean squared overlap.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from matfree_hier.bench.experiment import format_table
+from matfree_hier.bench.grid import Case, Check, Entry, Grid, Point, Summary, run_grid
+from matfree_hier.bench.reference import block_power
+from matfree_hier.estimator import HierarchicalSpectralRegressor
+from matfree_hier.figures.style import BLUE, GREEN, GREY, ORANGE, plain_ticks
+from matfree_hier.model import HierarchicalModel
+from matfree_hier.operator import MomentOperator
+from matfree_hier.recovery import overlaps
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from matfree_hier.bench.experiment import Options
+
+PASSES = 15  # products with all samples, as many as the authors make
+BLOCK = 21  # vectors of their power iteration, of which as many as there are features are kept
+N_RECORDED = 10  # seeds of the record
+TOLERANCE = 0.05  # on a mean of overlaps, or
+N_DEVIATIONS = 2.5  # standard errors of the difference of the means
+
+# Each finds features from n samples. The paper's estimator reads them out on n others, refinement uses none.
+VARIANTS: dict[str, str] = {
+    "power": "the authors' power iteration: 15 passes, no Rayleigh-Ritz, no test of convergence",
+    "paper": 'estimator="paper": the same operator, block Krylov, as many passes',
+    "centred": "the same with center_trace=True",
+    "clipped": 'the same with label_transform="clip" too',
+    "refined": 'estimator="refined" from n samples in all, readout and refinement included',
+}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "paper": {"estimator": "paper", "max_passes": PASSES},
+    "centred": {"estimator": "paper", "max_passes": PASSES, "center_trace": True},
+    "clipped": {
+        "estimator": "paper",
+        "max_passes": PASSES,
+        "center_trace": True,
+        "label_transform": "clip",
+    },
+    "refined": {"estimator": "refined"},
+}
+STYLE = {
+    "power": (BLUE, "s"),
+    "paper": (BLUE, "o"),
+    "centred": (ORANGE, "v"),
+    "clipped": (ORANGE, "^"),
+    "refined": (GREEN, "D"),
+}
+
+
+def run(options: Options) -> list[str]:
+    """Run the scenarios of this experiment."""
+    return run_grid(GRID, options)
+
+
+def points(case: Case) -> list[Point]:
+    """Return a point for each number of samples and what is fitted to it."""
+    shared = {key: case[key] for key in ("degree", "n_inputs", "n_features", "gamma", "n_test")}
+    return [shared | {"n": n, "variant": name} for n in case["n"] for name in case["variants"]]
+
+
+def cost(point: Point) -> float:
+    """Return what a point takes, up to a factor."""
+    return float(point["n"]) * {"power": 1.2, "refined": 3.0}.get(point["variant"], 1.0)
+
+
+def teacher(point: Point, seed: int) -> HierarchicalModel:
+    """Draw the authors' teacher: h2 = sum b_k (h_k^2 - 1), b_k = +-d_1^(2 gamma - 1) k^-gamma."""
+    d_1, gamma = int(point["n_features"]), float(point["gamma"])
+    signs = np.random.default_rng([seed, d_1]).choice([-1.0, 1.0], d_1)
+    b = signs * d_1 ** (2.0 * gamma - 1.0) * np.arange(1.0, d_1 + 1.0) ** -gamma
+    # Ours has a factor 1/sqrt 2 before the sum.
+    return HierarchicalModel(
+        point["n_inputs"], point["degree"], weights=np.sqrt(2.0) * b, link="tanh", seed=seed
+    )
+
+
+def compute(point: Point, seed: int) -> dict[str, Any]:
+    """Return the squared overlap of each feature and the error on new samples (NaN without a readout)."""
+    truth = teacher(point, seed)
+    n, variant = int(point["n"]), str(point["variant"])
+    X, y = truth.sample(n if variant in ("power", "refined") else 2 * n, seed + 1, np.float32)
+    if variant == "power":
+        t = (y - y.mean()) / y.std()
+        C = MomentOperator(X, t, degree=truth.degree, dtype="float32", center_trace=False)
+        start = np.random.default_rng(seed + 2).standard_normal((truth.n_packed, BLOCK))
+        found = block_power(C, start, truth.n_features, n_passes=PASSES)
+        return {"overlaps": overlaps(found.vectors.T, truth.features_), "mse": np.nan}
+    model = HierarchicalSpectralRegressor(
+        truth.degree, truth.n_features, random_state=seed + 2, **OPTIONS[variant]
+    ).fit(X, y)
+    X_test, y_test = truth.sample(point["n_test"], seed + 3)
+    return {
+        "overlaps": overlaps(model.features_, truth.features_),
+        "mse": float(1.0 - model.score(X_test, y_test)),
+    }
+
+
+def summarise(case: Case, entries: list[Entry]) -> Summary:
+    """Return overlaps beside the record, and check those of "paper"."""
+    rows = []
+    for name in case["variants"]:
+        for n, recorded, deviation in zip(case["n"], case["recorded"], case["recorded_sd"], strict=True):
+            chosen = [e.values for e in entries if (e.point["n"], e.point["variant"]) == (n, name)]
+            means = np.array([np.mean(values["overlaps"]) for values in chosen])
+            rows.append(
+                {
+                    "variant": name,
+                    "n": n,
+                    "overlap": float(means.mean()),
+                    "sd": float(means.std(ddof=1)) if len(means) > 1 else np.nan,
+                    "recorded": recorded,
+                    "recorded_sd": deviation,
+                    "allowed": allowed(deviation, len(means)),
+                    "relative_mse": float(np.mean([values["mse"] for values in chosen])),
+                }
+            )
+    table = [
+        [row["variant"], f"{row['n']:,}"]
+        + [f"{row[key]:.3f}" for key in ("overlap", "sd", "recorded", "recorded_sd", "relative_mse")]
+        for row in rows
+    ]
+    lines = [
+        format_table(["", "n", "overlap^2", "s.d.", "recorded", "s.d.", "error"], table),
+        "",
+        *(f"{name}: {VARIANTS[name]}" for name in case["variants"]),
+        "overlap^2: mean over features and seeds; error: 1 - R^2 on new samples.",
+    ]
+    checks = [
+        Check(
+            f"{row['variant']}, n = {row['n']:,}: distance to the record",
+            abs(row["overlap"] - row["recorded"]),
+            round(row["allowed"], 4),
+        )
+        for row in rows
+        if row["variant"] in ("power", "paper")
+    ]
+    return Summary(rows, lines, checks, {"overlaps": draw(case, rows)})
+
+
+def allowed(deviation: float, seeds: int) -> float:
+    """Return how far two means may lie apart: `TOLERANCE`, or `N_DEVIATIONS` standard errors."""
+    return max(TOLERANCE, N_DEVIATIONS * deviation * float(np.sqrt(1.0 / N_RECORDED + 1.0 / seeds)))
+
+
+def draw(case: Case, rows: list[dict[str, Any]]) -> Figure:
+    """Draw mean overlap against n, with the record."""
+    figure = Figure(figsize=(5.6, 4.0), layout="constrained")
+    axes: Axes = figure.subplots()
+    axes.errorbar(
+        case["n"],
+        case["recorded"],
+        case["recorded_sd"],
+        fmt="x-",
+        color=GREY,
+        capsize=3,
+        label=f"recorded by the authors ({N_RECORDED} seeds)",
+    )
+    for name in case["variants"]:
+        colour, marker = STYLE[name]
+        mine = [row for row in rows if row["variant"] == name]
+        axes.errorbar(
+            [row["n"] for row in mine],
+            [row["overlap"] for row in mine],
+            np.nan_to_num([row["sd"] for row in mine]),
+            fmt=f"{marker}{'--' if name == 'power' else '-'}",
+            color=colour,
+            capsize=2,
+            markersize=5,
+            label=name,
+        )
+    axes.set_xscale("log")
+    plain_ticks(axes.xaxis)
+    axes.set_ylim(0, 1)
+    axes.set_xlabel("samples that find the features, n")
+    axes.set_ylabel("squared overlap, mean over features")
+    axes.set_title(
+        f"q = {case['degree']}, d = {case['n_inputs']}, {case['n_features']} features, tanh link;"
+        f" {case['seeds']} seeds",
+        fontsize=10,
+    )
+    axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+GRID = Grid("authors", points, compute, summarise, cost)

@@ -1,0 +1,175 @@
+"""The whole task, from samples to features of a given overlap, by ours and by what else there is."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numba
+import numpy as np
+from matplotlib.figure import Figure
+
+from matfree_hier.bench.experiment import format_table, size_text
+from matfree_hier.bench.grid import Case, Check, Entry, Grid, Point, Summary, run_grid
+from matfree_hier.bench.measure import ChildError, Spread, run_isolated
+from matfree_hier.figures.style import BLUE, GREY
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from matfree_hier.bench.experiment import Options
+
+WHAT = {
+    "ours": "ours: block Krylov on the compiled product",
+    "torch": "the authors' algorithm in PyTorch: block power iteration, 15 passes",
+    "arpack": "SciPy's eigsh (ARPACK) over a product by NumPy, features made in chunks",
+    "lobpcg": "SciPy's LOBPCG, one run an end of the spectrum, over the same product",
+    "sklearn": "scikit-learn's PolynomialFeatures into the dense matrix, and LAPACK",
+}
+SHORT = 0.98  # of the best mean overlap, which a route has to reach to be timed
+
+
+def run(options: Options) -> list[str]:
+    """Run the scenarios of this experiment."""
+    return run_grid(GRID, options)
+
+
+def points(case: Case) -> list[Point]:
+    """Return a point for each route."""
+    shared = {key: case[key] for key in ("degree", "n_inputs", "n_samples", "n_features", "gamma")}
+    return [shared | {"route": route, "threads": numba.get_num_threads()} for route in case["routes"]]
+
+
+def compute(point: Point, seed: int) -> dict[str, Any]:
+    """Walk one route in a process of its own: other libraries' threads would slow ours, and ours theirs."""
+    try:
+        return run_isolated(
+            "matfree_hier.bench.rivals:run_route",
+            {"point": dict(point), "seed": seed},
+            threads=point["threads"],
+        )
+    except ChildError as error:
+        print(error, file=sys.stderr)
+        return {"outcome": "no torch here" if "torch" in str(error) else "failed"}
+
+
+def summarise(case: Case, entries: list[Entry]) -> Summary:
+    """Return seconds, passes, memory, accuracy and how many times faster ours is, seed by seed."""
+    done = {(e.point["route"], e.seed): e.values for e in entries if e.values["outcome"] == "done"}
+    seeds = sorted({entry.seed for entry in entries})
+    best = {s: max(v["overlap"] for (_, seed), v in done.items() if seed == s) for s in seeds}
+    rows = [_row(route, seeds, done, entries, best) for route in case["routes"]]
+    table = [
+        [
+            row["route"],
+            _spread(row, "seconds", ".2f"),
+            _number(row["n_passes"], ".3g"),
+            _number(row["peak_bytes"], "size"),
+            _number(row["overlap"], ".3f"),
+            _spread(row, "times", ".1f"),
+            row["outcome"],
+        ]
+        for row in rows
+    ]
+    headers = ["", "seconds", "passes", "memory", "overlap^2", "times ours", "outcome"]
+    lines = [
+        format_table(headers, table),
+        "",
+        *(f"{route}: {WHAT[route]}" for route in case["routes"]),
+        "seconds: of the processor where one thread works, else of the clock; medians and ranges;",
+        f"overlap^2: mean over features; a route that stays below {SHORT:g} of the best is not compared.",
+    ]
+    checks = [
+        Check(f"times ours, {row['route']}", row["times"], case["times_faster"], at_least=True)
+        for row in rows
+        if row["route"] != "ours" and np.isfinite(row["times"])
+    ]
+    return Summary(rows, lines, checks, {"seconds": draw(case, rows)})
+
+
+def _seconds(values: dict[str, Any], threads: int) -> float:
+    """Return the time of the processor with one thread, as other work on the machine does not count there."""
+    return float(values["processor_seconds" if threads == 1 else "seconds"])
+
+
+def _row(
+    route: str,
+    seeds: list[int],
+    done: dict[tuple[str, int], dict[str, Any]],
+    entries: list[Entry],
+    best: dict[int, float],
+) -> dict[str, Any]:
+    mine = {s: done[route, s] for s in seeds if (route, s) in done}
+    outcomes = {str(e.values["outcome"]) for e in entries if e.point["route"] == route}
+    threads = int(entries[0].point["threads"])
+    row: dict[str, Any] = {"route": route, "outcome": "; ".join(sorted(outcomes))}
+    row |= dict.fromkeys(
+        ("seconds", "seconds_low", "seconds_high", "n_passes", "peak_bytes", "overlap"), np.nan
+    )
+    row |= dict.fromkeys(("times", "times_low", "times_high"), np.nan)
+    if not mine:
+        return row
+    reached = [v["overlap"] / best[s] for s, v in mine.items()]
+    row["overlap"] = float(np.mean([v["overlap"] for v in mine.values()]))
+    for key in ("n_passes", "peak_bytes"):
+        row[key] = float(np.median([v[key] for v in mine.values()]))
+    _set_spread(row, "seconds", [_seconds(v, threads) for v in mine.values()])
+    if min(reached) < SHORT:
+        row["outcome"] = "inaccurate"
+    else:
+        pairs = [(v, done["ours", s]) for s, v in mine.items() if ("ours", s) in done]
+        ratios = [_seconds(theirs, threads) / _seconds(ours, threads) for theirs, ours in pairs]
+        if ratios:
+            _set_spread(row, "times", ratios)
+    return row
+
+
+def _set_spread(row: dict[str, Any], key: str, values: list[float]) -> None:
+    spread = Spread.of(values)
+    row |= {key: spread.median, f"{key}_low": spread.low, f"{key}_high": spread.high}
+
+
+def _spread(row: dict[str, Any], key: str, spec: str) -> str:
+    if not np.isfinite(row[key]):
+        return "-"
+    return format(Spread(row[key], row[f"{key}_low"], row[f"{key}_high"]), spec)
+
+
+def _number(value: float, spec: str) -> str:
+    if not np.isfinite(value):
+        return "-"
+    return size_text(value) if spec == "size" else f"{value:{spec}}"
+
+
+def draw(case: Case, rows: list[dict[str, Any]]) -> Figure:
+    """Draw seconds as bars on a log axis, with how many times ours; or why there are none."""
+    figure = Figure(figsize=(7.0, 0.6 * len(rows) + 1.4), layout="constrained")
+    axes: Axes = figure.subplots()
+    least = min((row["seconds"] for row in rows if np.isfinite(row["seconds"])), default=1.0)
+    for place, row in enumerate(rows):
+        seconds = row["seconds"]
+        colour = BLUE if row["route"] == "ours" else GREY
+        text = row["outcome"]
+        if np.isfinite(seconds):
+            axes.barh(place, seconds, color=colour, height=0.6)
+            text = f"{seconds:.3g} s" + (f", {row['times']:.3g} times ours" if row["route"] != "ours" else "")
+            text = text if row["outcome"] == "done" else f"{seconds:.3g} s, {row['outcome']}"
+        axes.text(
+            max(seconds if np.isfinite(seconds) else 0.0, least) * 1.1, place, text, va="center", fontsize=8
+        )
+    axes.set_yticks(range(len(rows)), [row["route"] for row in rows])
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.set_xlim(
+        least / 3, 40 * max((row["seconds"] for row in rows if np.isfinite(row["seconds"])), default=1)
+    )
+    axes.set_xlabel("seconds from samples to features")
+    axes.set_title(
+        f"q = {case['degree']}, d = {case['n_inputs']}, n = {case['n_samples']:,},"
+        f" {case['n_features']} features of the same overlap",
+        fontsize=10,
+    )
+    return figure
+
+
+GRID = Grid("peers", points, compute, summarise)
