@@ -47,7 +47,7 @@ def run_case(name: str, case: dict[str, Any], seed: int, out: str) -> dict[str, 
     record["peak_bytes"] = memory.read()
     record["peak_bytes_beyond_data"] = record["peak_bytes"] - record["data_bytes"]
     _say(f"{name}: timing the product beside BLAS")
-    record |= _rate(C)
+    record |= rate(C)
     record |= _write(name, job, seed, Path(out), C, result, record)
     seconds = record["seconds"]
     seconds["total"] = time.perf_counter() - start
@@ -139,7 +139,7 @@ def _label_statistics(
     return t, teacher.latents(X), norms / C.shape[0]
 
 
-def _rate(C: MomentOperator) -> dict[str, Any]:
+def rate(C: MomentOperator) -> dict[str, Any]:
     """Time the product on part of the samples against a square BLAS product, round by round."""
     part = C.restricted(0, min(C.n_samples, RATE_ROWS))
     V = np.random.default_rng(RATE_VECTORS).standard_normal((C.shape[0], RATE_VECTORS)).astype(C.dtype)

@@ -1,0 +1,92 @@
+"""The experiments authors, kernels-baseline and limits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from matfree_hier.bench import authors, kernels_baseline, limits
+from matfree_hier.bench.grid import Entry
+from matfree_hier.model import HierarchicalModel
+
+SMALL = {"degree": 2, "n_inputs": 10, "n_features": 3, "gamma": 0.4, "n_test": 500}
+
+
+def test_the_authors_teacher_has_their_weights():
+    truth = authors.teacher(SMALL | {"n_inputs": 20, "n_features": 11}, 5)
+    X, y = truth.sample(500, 6)
+    h = truth.latents(X)
+    b = np.sign(truth.weights_) * 11**-0.2 * np.arange(1, 12) ** -0.4
+    np.testing.assert_allclose(y, np.tanh((h**2 - 1) @ b))
+    assert {-1.0, 1.0} == set(np.sign(truth.weights_))
+
+
+@pytest.mark.parametrize("variant", authors.VARIANTS)
+def test_every_variant_finds_features_of_an_easy_task(variant):
+    found = authors.compute(SMALL | {"n": 4000, "variant": variant}, 5)
+    assert found["overlaps"].shape == (3,)
+    assert found["overlaps"].max() > 0.5
+
+
+def test_the_record_is_met_within_what_its_spread_allows():
+    assert authors.allowed(0.01, 2) == 0.05
+    assert authors.allowed(0.09, 5) == pytest.approx(2.5 * 0.09 * 0.3**0.5)
+    case = SMALL | {"n": [4000], "recorded": [0.3], "recorded_sd": [0.01], "variants": ["paper"], "seeds": 1}
+    entries = [Entry({"n": 4000, "variant": "paper"}, 5, {"overlaps": np.full(3, 0.36), "mse": 0.5})]
+    summary = authors.summarise(case, entries)
+    assert [check.met for check in summary.checks] == [False]
+    assert summary.rows[0]["overlap"] == pytest.approx(0.36)
+
+
+def test_the_part_of_degree_2_is_what_matrices_say():
+    truth = HierarchicalModel(12, 2, weights=[0.8, -0.6], seed=7)
+    X, y = truth.sample(1_000_000, 8)
+    # By least squares on the degree 2 features themselves.
+    from matfree_hier.bench.reference import hermite_features
+
+    F = hermite_features(X[:200_000], 2)
+    b = F @ (y[:200_000] - y.mean()) / 200_000
+    expected = (b @ b - len(b) * y.var() / 200_000) / y.var()
+    assert kernels_baseline.share_of_degree_2(truth, 9) == pytest.approx(expected, abs=0.03)
+    assert 0.2 < expected < 0.7
+
+
+def test_kernels_and_ours_are_fitted_to_the_same_samples():
+    errors = {}
+    for name in ("rbf", "polynomial", "refined"):
+        point = SMALL | {"n_inputs": 14, "n_features": 2, "n": 1200, "model": name}
+        errors[name] = kernels_baseline.compute(point, 5)["mse"]
+    assert errors["refined"] < 0.1 < min(errors["rbf"], errors["polynomial"])
+
+
+def test_time_is_measured_against_one_size_at_a_time():
+    case = {
+        "degree": 2,
+        "n_inputs": 5,
+        "n": 256,
+        "k": 8,
+        "ns": [256, 512],
+        "n_inputs_s": [5, 9],
+        "ks": [8, 16],
+    }
+    case |= {"max_exponent": 1.2, "seeds": 2}
+    points = limits.points(case)
+    assert len(points) == 6
+    assert limits.time_product(points[0], 5) > 0.0
+    entries = [Entry(p, seed, {"seconds": 1e-3 * limits._size(p) ** 1.3}) for p in points for seed in (1, 2)]
+    summary = limits.summarise(case, entries)
+    assert [check.value for check in summary.checks] == pytest.approx([1.3] * 3)
+    assert not any(check.met for check in summary.checks)
+
+
+def test_a_recovery_is_judged_by_its_weakest_feature(tmp_path):
+    point = {"degree": 2, "n_inputs": 10, "n_samples": 8000, "n_features": 2, "gamma": 0.5, "tol": 1e-2}
+    point |= {"block_size": 8, "threads": 1}
+    values = limits.compute(point, 5, tmp_path)
+    assert values["weakest"] <= values["overlap"] <= 1.0
+    assert values["seconds"] > 0.0
+    assert values["peak_bytes"] > values["data_bytes"] > 0.0
+    case = point | {"min_overlap": 2.0, "seeds": 1}
+    summary = limits.summarise(case, [Entry(point, 5, values)])
+    assert summary.checks[0].value == values["weakest"]
+    assert not summary.checks[0].met
