@@ -84,7 +84,7 @@ def records(text):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["mian"], "`EXPERIMENT` must be one of main, throughput, recovery, solvers, got mian."),
+        (["mian"], f"`EXPERIMENT` must be one of {', '.join(experiment.EXPERIMENTS)}, got mian."),
         (["--preset", "huge"], "`--preset` of main must be one of quick, default, large, q3d60, got huge."),
         (["--seed", "-1"], "argument --seed: must be an integer of at least 0, got -1."),
         (["--threads", "0"], "argument --threads: must be an integer of at least 1, got 0."),
