@@ -42,8 +42,8 @@ class Status(enum.Enum):
 
     CONVERGED = "Every residual asked for is at most `tol` times the norm of the operator."
     OUTLIERS_RESOLVED = (
-        "Every eigenvalue outside the bulk met `tol`; the others lie at the edge of the bulk, carry no"
-        ' feature and were left unconverged, as `stop="outliers"` asks.'
+        "Every eigenvalue clearly outside the bulk met `tol`; the others lie within the bulk or at its edge,"
+        ' carry no feature or one that is mostly noise, and were left unconverged, as `stop="outliers"` asks.'
     )
     MAX_PASSES = _MAX_PASSES
     DTYPE_LIMIT = _DTYPE_LIMIT

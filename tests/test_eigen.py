@@ -17,6 +17,7 @@ from matfree_hier.eigen import top_eigenpairs
 from matfree_hier.operator import MomentOperator
 from matfree_hier.result import EigenResult
 from matfree_hier.solvers.peers import work_dense, work_gram, work_krylov
+from matfree_hier.solvers.stopping import OutlierRule, RitzValues
 from matfree_hier.status import Status
 
 Array = Any
@@ -571,6 +572,36 @@ def test_outliers_are_resolved_and_the_bulk_is_left_alone() -> None:
     assert (np.sqrt(1 - np.minimum(cosines, 1) ** 2) < 1e-3).all()
     assert result.residuals[4:].max() > 1e-4
     assert result.require_converged() is result
+
+
+@pytest.mark.parametrize("seed", range(3, 9))
+def test_what_is_called_an_outlier_has_its_vector_to_a_thousandth(seed: int) -> None:
+    A, _ = spiked(seed=seed)
+    w, V = np.linalg.eigh(A)
+    result = top_eigenpairs(A, 8, method="krylov", stop="outliers", seed=seed)
+    assert result.status is Status.OUTLIERS_RESOLVED
+    n_clear = int(result.message.split()[0])
+    assert n_clear >= 3
+    for value, v in zip(result.eigenvalues[:n_clear], result.eigenvectors.T, strict=False):
+        exact = V[:, np.abs(w - value).argmin()]
+        assert np.linalg.norm(v - exact * (exact @ v)) <= 1e-3
+
+
+def test_eigenvalues_too_close_to_the_edge_are_named_and_bound_the_error_of_those_outside() -> None:
+    rule = OutlierRule(1e-6, 1000, 16, (-1.0, 1.0))
+    values = np.array([2.0, -1.5, 1.05, 0.5])
+
+    def seen(third: float, clear: float) -> RitzValues:
+        residuals = np.array([clear, clear, third, 0.1]) / 2.0
+        return RitzValues(values, residuals, 2.0, 4, "LM", 100, (np.nan, np.nan))
+
+    assert rule.message(seen(0.0, 0.0)) == (
+        "2 of 4 eigenvalues lie outside the bulk, -1 to 1. At its edge, and not resolved to `tol`: 1.05."
+    )
+    for third, gap in ((0.0, 0.95), (0.45, 0.5), (1.0, 0.0)):  # it reaches to 1.05 + its residual
+        ratio = rule.ratios(seen(third, 1e-4))[0]
+        assert ratio == pytest.approx(min(1e-4 / max(gap, 1e-9) / 1e-3, 1e-4 / 2.0 / 1e-6), rel=1e-3)
+    assert rule.ratios(seen(0.45, 1e-4))[1] == pytest.approx(0.2, rel=1e-3)  # the other end reaches to 1
 
 
 def test_a_looser_tolerance_resolves_outliers_in_fewer_passes() -> None:

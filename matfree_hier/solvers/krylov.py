@@ -369,7 +369,8 @@ class BlockKrylov:
         norm = max(ritz.norm, float(np.abs(values).max()))
         residuals = np.linalg.norm(W @ S - vectors * values, axis=0) / (norm or 1.0)
         everything = np.concatenate([values, ritz.values[ritz.k :]])
-        checked = RitzValues(everything, residuals, norm, ritz.k, ritz.which, ritz.depth, ritz.bulk)
+        all_residuals = np.concatenate([residuals, ritz.residuals[ritz.k :]])
+        checked = RitzValues(everything, all_residuals, norm, ritz.k, ritz.which, ritz.depth, ritz.bulk)
         status, message = verdict(self.rule, checked, self.floor, self.products.dtype.name)
         if status.ok and self._may_miss_pairs(ritz):
             status, message = Status.MAX_PASSES, "Better pairs may exist: passes did not suffice to look."

@@ -50,11 +50,12 @@ class RitzValues:
 _LIMIT = 10.0  # residuals this close to the floor are limited by it, whatever else
 _TRACY_WIDOM = 2.02 * 0.5  # 99 % of the law, in fluctuations of half a half-width times D^(-2/3)
 _WEAKEST = 1.15  # half-widths from the centre at which an outlier is not to be missed
-_CLEAR = 1.1  # half-widths from which a feature is mostly signal
+_CLEAR = 1.1  # half-widths from which an outlier is clear and its feature mostly signal
 _NOISE_SHARE = 0.1  # of the sampling noise, which an eigenvector at the edge is computed to
 _CAUTION = 1.5  # by which measured errors exceed those of the semicircle
 _EDGE_ERROR = 0.05  # half-widths by which edges may be wrong that the products tell
 _SMALLEST = 1e-9  # half-width of a bulk, over the norm
+_SAME = 1e-9  # half-widths between eigenvalues that count as one
 
 
 class Rule(Protocol):
@@ -94,13 +95,16 @@ class ResidualRule:
 class OutlierRule:
     """Outliers have eigenvectors within sqrt(tol) of the exact ones, the others are known to be bulk.
 
-    All is measured in half-widths from the centre of the bulk. There a residual r of an outlier at rho
-    spreads over a semicircle of eigenvalues x, so the error of its vector is ``r E[(rho - x)^-2]^(1/2)``,
-    which is ``r (2 rho/s - 2)^(1/2)`` with ``s = (rho^2 - 1)^(1/2)``. The feature behind it is found to a
-    sine of ``1/(rho + s)`` (`theory`): less than a tenth outside the bulk that is mostly sampling noise, and
-    a tenth of it will do. A Ritz value within the bulk is told from outliers if its residual does not reach
-    out, or after as many products as an outlier at 1.15 needs to come out of a random block: each multiplies
-    it by ``rho + s``, starting from sqrt(b/D).
+    All is measured in half-widths from the centre of the bulk, where an outlier is clear from 1.1 on. With g
+    the distance from a clear one to where the eigenvalues that are not clear reach, and residuals r, its
+    vector has an error of at most ``r_i/g`` off the basis and of ``r_i r_j/(g |w_i - w_j|)`` along another
+    clear one (first and second order of perturbation). Nearer to the edge a residual r at rho spreads over a
+    semicircle of eigenvalues x, so the error is about ``r E[(rho - x)^-2]^(1/2)``, which is ``r (2 rho/s -
+    2)^(1/2)`` with ``s = (rho^2 - 1)^(1/2)``; the feature behind it is found to a sine of ``1/(rho + s)``
+    (`theory`), mostly sampling noise, and a tenth of it will do: these are named in the message and not
+    called resolved. A Ritz value within the bulk is told from outliers if its residual does not reach out, or
+    after as many products as an outlier at 1.15 needs to come out of a random block: each multiplies it by
+    ``rho + s``, starting from sqrt(b/D).
 
     Parameters
     ----------
@@ -128,32 +132,51 @@ class OutlierRule:
         return float(np.fmin(low, ritz.bulk[0])), float(np.fmax(high, ritz.bulk[1]))
 
     def _scaled(self, ritz: RitzValues) -> tuple[Array, float]:
-        """Return the wanted values as half-widths from the centre of the bulk, and the half-width."""
+        """Return values of known residual as half-widths from the centre of the bulk, and the half-width."""
         low, high = self._bulk(ritz)
         half = max((high - low) / 2, _SMALLEST * ritz.norm) or 1.0
-        return np.abs(ritz.values[: ritz.k] - (low + high) / 2) / half, half
+        return (ritz.values[: len(ritz.residuals)] - (low + high) / 2) / half, half
 
     def ratios(self, ritz: RitzValues) -> Array:
         """Return residuals over what is allowed; 0 for what is known to be bulk."""
-        rho, half = self._scaled(ritz)
+        x, half = self._scaled(ritz)
+        k = min(ritz.k, len(x))
         if not np.isfinite(half):  # too early to tell
-            return np.full(len(rho), np.inf)
-        r = ritz.residuals[: len(rho)] * ritz.norm / half
-        outside = rho > 1.0 + self._margin
-        s = np.sqrt(np.where(outside, rho**2 - 1.0, 1.0))
-        noise = np.where(rho < _CLEAR, _NOISE_SHARE / (rho + s), 0.0)
-        allowed = np.maximum(self.tol**0.5, noise) / (
-            _CAUTION * np.sqrt(np.maximum(2.0 * rho / s - 2.0, 0.01))
-        )
-        allowed = np.maximum(allowed, self.tol * ritz.norm / half)
-        hidden = np.zeros(len(rho)) if ritz.depth >= self._depth else (rho + r) / (1.0 + self._margin)
-        return np.where(outside, r / allowed, np.where(hidden > 1.0, hidden, 0.0))
+            return np.full(k, np.inf)
+        rho, r = np.abs(x), ritz.residuals * ritz.norm / half
+        within = rho[:k] <= 1.0 + self._margin
+        s = np.sqrt(np.where(within, 1.0, rho[:k] ** 2 - 1.0))
+        noise = np.maximum(self.tol**0.5, _NOISE_SHARE / (rho[:k] + s))
+        spread = r[:k] * np.sqrt(np.maximum(2.0 * rho[:k] / s - 2.0, 0.01))
+        clear = self._clear(x)
+        errors = np.where(clear[:k], self._errors(x, r, clear)[:k] / self.tol**0.5, _CAUTION * spread / noise)
+        errors = np.minimum(errors, ritz.residuals[:k] / self.tol)
+        hidden = np.zeros(k) if ritz.depth >= self._depth else (rho + r)[:k] / (1.0 + self._margin)
+        return np.where(within, np.where(hidden > 1.0, hidden, 0.0), errors)
+
+    def _clear(self, x: Array) -> NDArray[np.bool_]:
+        return np.asarray(np.abs(x) > max(_CLEAR, 1.0 + self._margin))
+
+    def _errors(self, x: Array, r: Array, clear: NDArray[np.bool_]) -> Array:
+        """Bound the errors of the vectors of what is clear; the rest is not looked at."""
+        reach = [np.max((np.abs(x) + r)[~clear & (x * end > 0.0)], initial=1.0) for end in (-1.0, 1.0)]
+        gap = np.maximum(np.abs(x) - np.where(x > 0.0, reach[1], reach[0]), _SAME)
+        apart = np.maximum(np.abs(x[:, None] - x), _SAME) + np.where(np.eye(len(x)) + ~clear, np.inf, 0.0)
+        mixing = np.linalg.norm(r / apart, axis=1)
+        bound: Array = r / gap * np.hypot(1.0, mixing)
+        return bound
 
     def message(self, ritz: RitzValues) -> str:
-        """Say how many of the pairs are outliers."""
+        """Say how many of the pairs are outliers, and which are too close to the edge to be told."""
         low, high = self._bulk(ritz)
-        n = int((self._scaled(ritz)[0] > 1.0 + self._margin).sum())
-        return f"{n} of {ritz.k} eigenvalues lie outside the bulk, {low:.4g} to {high:.4g}."
+        x = self._scaled(ritz)[0][: ritz.k]
+        clear = self._clear(x)
+        near = ~clear & (np.abs(x) > 1.0 + self._margin)
+        text = f"{int(clear.sum())} of {ritz.k} eigenvalues lie outside the bulk, {low:.4g} to {high:.4g}."
+        if not near.any():
+            return text
+        values = ", ".join(f"{value:.4g}" for value in ritz.values[: ritz.k][near])
+        return f"{text} At its edge, and not resolved to `tol`: {values}."
 
 
 def verdict(rule: Rule, ritz: RitzValues, floor: float, dtype: str) -> tuple[Status, str]:
