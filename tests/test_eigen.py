@@ -604,6 +604,18 @@ def test_eigenvalues_too_close_to_the_edge_are_named_and_bound_the_error_of_thos
     assert rule.ratios(seen(0.45, 1e-4))[1] == pytest.approx(0.2, rel=1e-3)  # the other end reaches to 1
 
 
+@pytest.mark.parametrize("first", [1, 4])
+def test_exact_eigenvectors_below_the_leading_ones_as_start_do_not_pass_for_them(first: int) -> None:
+    A, _ = spiked()
+    w, V = np.linalg.eigh(A)
+    order = np.argsort(-np.abs(w))
+    for seed in range(3, 15):
+        start = V[:, order[first : first + 3]]
+        result = top_eigenpairs(A, 3, method="krylov", start=start, seed=seed)
+        assert result.status is Status.CONVERGED
+        np.testing.assert_allclose(result.eigenvalues, w[order[:3]], rtol=1e-9)
+
+
 def test_a_looser_tolerance_resolves_outliers_in_fewer_passes() -> None:
     A, _ = spiked()
     passes = [

@@ -49,6 +49,7 @@ _MODEL_MARGIN = 1.5  # on the guess of what a step by the coarse model gains
 _EARLY = 0.9  # the checking product is made early if residuals are expected below this share of `tol`
 _MAX_FAILED_CHECKS = 2
 _ROWS = 4096  # of the basis rotated at a time
+_BESIDE = 64  # random directions beside a start: with 8, eigenvectors of a bulk passed for the leading ones
 _EXPLORED = 6  # products after which a random block has seen what is extreme
 
 
@@ -210,9 +211,12 @@ class BlockKrylov:
     # --- what to apply the operator to next ----------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Take a start and a whole block of random directions, which find what the start does not."""
+        """Take a start and beside it many random directions, which find what the start does not."""
         state, options = self.state, self.options
-        block, n_random = self._filled(state.block, state.block.shape[1] + options.block_size)
+        n_given = state.block.shape[1]
+        room = options.max_basis - options.block_size - n_given
+        beside = max(options.block_size, min(_BESIDE, room) if n_given else 0)
+        block, n_random = self._filled(state.block, n_given + beside)
         if self.coarse is not None and not state.block.shape[1]:
             model = self._model(block, None)
             block = model.leaving(state.V, options.block_size, self.products.eps)
