@@ -82,8 +82,8 @@ def top_eigenpairs(
     Parameters
     ----------
     C : LinearOperator, sparse matrix or array_like, shape (D, D)
-        Real and symmetric. A `MomentOperator` is symmetric by construction; others are probed by one product
-        with two vectors.
+        Real and symmetric. A `MomentOperator` is symmetric by construction; others are probed, in block
+        Krylov by its first product, for the other methods by one with two vectors.
     k : int
         Pairs wanted, 1..D.
     which : {"LM", "LA", "SA", "BE"}
@@ -208,7 +208,7 @@ class _Solve:
         try:
             with Interrupts(lambda: self.products.running) as interrupts:
                 if not isinstance(self.products.operator, MomentOperator):
-                    require_symmetric(self.products, self.options.seed)
+                    self._require_symmetric()
                 if self.method == "krylov":
                     return self._krylov(interrupts, stored)
                 outcome = self._in_one_call()
@@ -232,6 +232,13 @@ class _Solve:
         if status is Status.INTERRUPTED:
             message = f'The method "{self.method}" has no pairs before its end.'
         return Outcome(np.empty(0), np.empty((self.products.size, 0)), np.empty(0), 0.0, status, message)
+
+    def _require_symmetric(self) -> None:
+        """Probe the operator; block Krylov's first product tells as much."""
+        if self.method == "krylov" and self.options.block_size > 1:
+            self.products.inspect = lambda V, W: require_symmetric(self.products, V, W)
+        else:
+            require_symmetric(self.products, *probe(self.products, self.options.seed))
 
     def _in_one_call(self) -> Outcome:
         if self.method == "dense":

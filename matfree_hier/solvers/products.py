@@ -47,6 +47,8 @@ class Products:
         Duration of the last product.
     running : bool
         Whether a product is being made, so that it may be interrupted.
+    inspect : callable or None
+        What to call with the next block and its product, once.
     """
 
     def __init__(self, operator: LinearOperator[Any], *, cost: float = 1.0) -> None:
@@ -60,6 +62,7 @@ class Products:
         self.passes = 0.0
         self.seconds = 0.0
         self.running = False
+        self.inspect: Callable[[Array, Array], None] | None = None
 
     @property
     def samples_per_second(self) -> float:
@@ -87,7 +90,11 @@ class Products:
             If the operator raises an error or returns values of another shape, complex or not finite.
         """
         block = np.array(V, dtype=self.dtype, order="C")  # a copy: some operators write to what they get
-        return self._pass(lambda: self.operator.matmat(block), V.shape)
+        W = self._pass(lambda: self.operator.matmat(block), V.shape)
+        if self.inspect is not None:
+            inspect, self.inspect = self.inspect, None
+            inspect(V, W)
+        return W
 
     def matrix(self) -> Array:
         """Form the operator's matrix, shape (D, D): one pass for a `MomentOperator`, D/256 for others.
