@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 EXPERIMENTS = {
     "main": "recover the features of a teacher whose moment matrix could never be formed",
     "throughput": "speed of one product with the moment operator, beside BLAS, NumPy and scikit-learn",
+    "links": "recovery under nonlinear links, at gamma below 1/2 (proved) and above (not proved)",
     "recovery": "overlap of each feature against the number of samples, beside theory",
+    "smoothing": "how finite sizes round the transition, and the law of that",
+    "spectrum": "density of the moment operator, its edges and outliers, beside theory",
     "solvers": "passes, time and memory of eigensolvers on the same operator to the same accuracy",
     "scaling": "the error against the number of samples: exponents of the paper and ours beside theory",
     "authors": "the overlaps that the paper's authors recorded, met, and what else the same samples hold",

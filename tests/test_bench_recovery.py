@@ -58,9 +58,17 @@ def test_the_summary_has_a_line_for_each_overlap_two_checks_and_a_figure(entries
 
 def test_disorder_is_how_far_a_feature_is_above_a_stronger_one():
     mean = np.array([[0.9, 0.7, 0.75], [0.5, 0.6, 0.4]])
-    _, check = recovery._checks(TINY, mean, np.zeros_like(mean))
+    _, check = recovery._checks(TINY, mean, mean)
     assert check.value == pytest.approx(0.1)
     assert check.met
+
+
+def test_features_that_are_not_predicted_to_be_found_can_be_left_out():
+    mean, predicted = np.array([[0.9, 0.3]]), np.array([[0.8, 0.0]])
+    everything, _ = recovery._checks(TINY, mean, predicted)
+    found, _ = recovery._checks(TINY | {"compared_overlap": 0.25}, mean, predicted)
+    assert (everything.value, found.value) == pytest.approx((0.3, 0.1))
+    assert "features predicted above 0.25" in found.what
 
 
 def test_every_scenario_has_points_and_its_presets_exist():

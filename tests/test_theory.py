@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -391,3 +393,34 @@ def test_the_conditional_signal_is_a_table_without_repeats():
 def test_bad_arguments_are_refused(call, sentence):
     with pytest.raises(ValueError, match=sentence):
         call()
+
+
+@pytest.mark.parametrize("delta", [0.25, 2.0])
+def test_labels_that_are_all_one_have_the_marchenko_pastur_density(delta):
+    low, high = (1 - np.sqrt(delta)) ** 2, (1 + np.sqrt(delta)) ** 2
+    x = np.linspace(low, high, 22)[1:-1]
+    density = theory.bulk_density(x - 1, np.full(5, np.sqrt(2.0)), 1000 / delta, 1000, width=1e-6)
+    assert_allclose(density, np.sqrt((high - x) * (x - low)) / (2 * np.pi * delta * x), atol=1e-4)
+
+
+@pytest.mark.parametrize("ratio", [1, 8])
+def test_the_bulks_density_is_that_of_a_simulation_and_ends_at_the_edges(ratio):
+    D, rng = 300, np.random.default_rng(5)
+    t = _clip(rng.standard_normal((ratio * D, 3)) ** 2 @ np.array([0.6, -0.5, 0.3]))
+    spectrum = theory.predict_spectrum(t, len(t), D)
+    F = rng.standard_normal((len(t), D))
+    C = (F.T * t) @ F / (len(t) * np.sqrt(2))
+    w = np.linalg.eigvalsh(C - np.trace(C) / D * np.eye(D))
+    ends = np.linspace(spectrum.edge_left, spectrum.edge_right, 6)
+    fine = np.linspace(1.3 * spectrum.edge_left, 1.3 * spectrum.edge_right, 601)
+    density = theory.bulk_density(fine, t, len(t), D)
+    step = fine[1] - fine[0]
+    shares = [density[(fine >= a) & (fine < b)].sum() * step for a, b in pairwise(ends)]
+    assert_allclose(shares, np.histogram(w, ends)[0] / D, atol=0.02)
+    assert density.sum() * step == pytest.approx(1.0, abs=0.01)
+    assert density[0] < 0.01 * density.max()
+
+
+def test_a_density_needs_a_width():
+    with pytest.raises(ValueError, match="`width` must be finite and above 0, got 0"):
+        theory.bulk_density([1.0], [1.0], 10, 5)

@@ -5,11 +5,12 @@ theta_k = E[t (h_k^2 - 1)]/sqrt 2 the strength of feature k (lambda_k for t = y 
 "Overlap" is the squared projection of the true feature on the one found. The features F(x) are treated as
 Gaussian: exact for degree 1, the limit of large d for others, with first corrections in `finite_size`.
 
-`simple` holds closed forms for n/D above some 30, `resolvent` the laws for every n/D, `finite` the
+`simple` holds closed forms for n/D above some 30, `resolvent` and `bulk` the laws for every n/D, `finite` the
 corrections of degree 2, `errors` the laws of the error, `transforms` simulated labels and the best transform
 of them, `curves` all of it together against the number of samples.
 """
 
+from matfree_hier.theory.bulk import bulk_density
 from matfree_hier.theory.curves import RecoveryCurve, recovery_curve
 from matfree_hier.theory.errors import mse_exponent, mse_law, refined_mse, relative_mse
 from matfree_hier.theory.finite import FiniteSize, finite_size
@@ -33,6 +34,7 @@ __all__ = [
     "FiniteSize",
     "RecoveryCurve",
     "Spectrum",
+    "bulk_density",
     "bulk_edge",
     "conditional_signal",
     "expected_count",

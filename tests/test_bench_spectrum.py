@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from matfree_hier.bench import recovery, spectrum
+from matfree_hier.bench.experiment import load_scenarios
+from matfree_hier.bench.grid import Entry
+
+TINY = {
+    "degree": 1,
+    "n_inputs": 60,
+    "n_features": 2,
+    "gamma": 0.4,
+    "seeds": 1,
+    "ratios": [2, 40],
+    "compared_from": 40,
+    "max_edge_distance": 0.25,
+    "max_outlier_distance": 0.25,
+}
+
+
+@pytest.fixture(scope="module")
+def entries():
+    return [Entry(point, 5, spectrum.compute(point, 5)) for point in recovery.points(TINY)]
+
+
+def test_the_density_found_is_the_one_predicted(entries):
+    values = entries[1].values
+    step = np.diff(values["grid"])[0]
+    difference = np.abs(values["density"] - values["predicted_density"]).sum() * step
+    assert difference < 0.25  # of a total of 1, D = 60
+    assert values["edges"] == pytest.approx(values["predicted_edges"], rel=0.25)
+    assert len(values["outliers"]) == 2
+
+
+def test_the_summary_has_a_line_for_each_feature_and_a_panel_for_each_number_of_samples(entries):
+    summary = spectrum.summarise(TINY, entries)
+    assert len(summary.rows) == 2 * 2
+    assert summary.rows[-1]["eigenvalue"] == pytest.approx(summary.rows[-1]["predicted"], rel=0.25)
+    assert [check.met for check in summary.checks] == [True, True]
+    assert len(summary.figures["density"].axes) == 2
+
+
+def test_outliers_are_matched_by_rank_and_sign_and_those_missing_are_nan():
+    found = spectrum.matched(np.array([0.9, 0.5, -0.4]), np.array([0.4, -0.5, np.nan, 0.8, -0.3]))
+    assert found[[0, 1, 3]].tolist() == [0.5, -0.4, 0.9]
+    assert np.isnan(found[[2, 4]]).all()
+
+
+def test_the_distance_is_that_of_the_worst_outlier_and_of_the_worse_edge():
+    values = {
+        "edges": np.array([-1.0, 1.2]),
+        "predicted_edges": np.array([-1.0, 1.0]),
+        "outliers": np.array([2.2, -3.0]),
+        "predicted_outliers": np.array([2.0, np.nan, -3.0]),
+    }
+    assert spectrum._distances(values) == pytest.approx((0.2, 0.1))
+    assert spectrum._distances(values | {"outliers": np.empty(0)})[1] == 0.0
+
+
+def test_every_scenario_has_points_and_its_presets_exist():
+    table = load_scenarios("spectrum")
+    assert {"quick", "default", "large"} == set(table["presets"])
+    assert {case for cases in table["presets"].values() for case in cases} == set(table["cases"])
+    assert all(recovery.points(case) for case in table["cases"].values())
