@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 Array: TypeAlias = NDArray[np.float64]
 
 LINEAR_INPUTS = 2048  # with more, `linear="auto"` is off: the ridge costs O(d^3)
+STEPS = 0.4  # of the passes allowed, for one refinement: there may be two or three
 IN_MEMORY = 2**28  # bytes of prepared samples kept in memory rather than prepared again each pass
 
 
@@ -70,7 +71,8 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
         Ridge regression on the raw columns first, features on what it leaves. "auto": if it beats the mean
         in cross-validation and d <= 2048; never for "paper".
     link : "auto", str or callable
-        g: "auto" fits one where it helps; a name as "identity"; or a callable.
+        g: "auto" fits one where it helps; a name as "identity"; or a callable. One that is given is so but
+        for the units of the labels, whose scale and offset are fitted ("paper" takes it as it is).
     prepare : {"auto", "none", "standardise", "whiten", "gaussianise"}
         What is done to the inputs first, fitted on the data of `fit` (`prepare.fit_preparation`); "auto" does
         what brings them near standard normal, where they are not, and never for "paper".
@@ -79,7 +81,8 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
     tol : float
         Residuals of the eigenpairs relative to the norm of C.
     max_passes : int
-        Passes over the data at most.
+        Passes over the data at most, a step of a refinement being about one; of those a refinement takes at
+        most four in ten.
     smoothness, graph, comm
         Reserved: 0.0, None, None.
     run_file : str or path, optional
@@ -96,7 +99,7 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
         Orthonormal rows in packed coordinates; K = 0 if none was found.
     weights_, slopes_ : ndarray of float64, shape (K,)
         Weights of (h_k^2 - 1)/sqrt 2 and of h_k.
-    link_ : Link or FittedLink
+    link_ : Link, FittedLink or ScaledLink
     coef_ : ndarray of float64, shape (d,)
         The linear part, on raw columns.
     intercept_ : float
@@ -252,6 +255,7 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
                 degree=self.degree,
                 link=self.link,
                 n_features=self._n_features(),
+                max_steps=max(1, int(STEPS * self.max_passes)),
                 max_passes=self.max_passes - found.n_passes,
                 dtype=self.dtype,
                 seed=seeds[4] % 2**32,

@@ -10,12 +10,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.interpolate import CubicSpline
 from scipy.linalg import eigh
+from scipy.optimize import least_squares
 from scipy.special import erf, ndtr, ndtri
 
 Array: TypeAlias = NDArray[np.float64]
 Function: TypeAlias = Callable[[Array], Array]
 
 _CHUNK = 65536  # rows of the spline's design matrix held at once
+_USELESS = 0.1  # correlation of g(h) and labels from which a scale is fitted at least
+_RESCALED = 10.0  # times as large, or as small, h may become at once
+_FITS = 20  # evaluations of a link for its scale
 
 
 @dataclass(frozen=True)
@@ -96,30 +100,45 @@ class FittedLink:
 
     @property
     def parameters(self) -> dict[str, Array]:
-        """The arrays that `from_parameters` rebuilds the link from."""
+        """The arrays that `with_parameters` rebuilds the link from."""
         return {"knots": self.knots, "values": self.values}
 
-    @classmethod
-    def from_parameters(cls, parameters: Mapping[str, ArrayLike]) -> FittedLink:
-        """Rebuild a link from what `parameters` returned.
 
-        Raises
-        ------
-        ValueError
-            If the knots are not increasing or the arrays differ in length.
-        """
-        knots = np.array(parameters["knots"], dtype=np.float64).ravel()
-        values = np.array(parameters["values"], dtype=np.float64).ravel()
-        if knots.size == 0 or knots.size != values.size or np.any(np.diff(knots) <= 0.0):
-            msg = (
-                "`parameters` must hold increasing `knots` and as many `values`, got"
-                f" {knots.size} knots and {values.size} values."
-            )
-            raise ValueError(msg)
-        return cls(knots, values)
+@dataclass(frozen=True)
+class ScaledLink:
+    """offset + scale * g(h): a link g for labels in units of their own.
+
+    Attributes
+    ----------
+    base : Link or FittedLink
+        g.
+    scale, offset : float
+    """
+
+    base: Link | FittedLink
+    scale: float
+    offset: float
+
+    @property
+    def name(self) -> str:
+        """The name of g."""
+        return self.base.name
+
+    def __call__(self, h: ArrayLike) -> Array:
+        """Return the link at h, float64, of the shape of ``h``."""
+        return self.offset + self.scale * self.base(h)
+
+    def derivative(self, h: ArrayLike) -> Array:
+        """Return its derivative, float64, of the shape of ``h``."""
+        return self.scale * self.base.derivative(h)
+
+    @property
+    def parameters(self) -> dict[str, float]:
+        """The numbers that `with_parameters` rebuilds the link from, with g."""
+        return {"scale": self.scale, "offset": self.offset}
 
 
-AnyLink: TypeAlias = Link | FittedLink
+AnyLink: TypeAlias = Link | FittedLink | ScaledLink
 
 _RELU_MEAN = 1.0 / np.sqrt(2.0 * np.pi)  # E max(z, 0) for z ~ N(0, 1)
 
@@ -149,7 +168,7 @@ def link(link: str | Callable[..., object] | None) -> AnyLink:
 
     Parameters
     ----------
-    link : str, callable, Link or None
+    link : str, callable, Link, FittedLink, ScaledLink or None
         None is the identity.
 
     Raises
@@ -165,7 +184,7 @@ def link(link: str | Callable[..., object] | None) -> AnyLink:
     """
     if link is None:
         return _LINKS["identity"]
-    if isinstance(link, (Link, FittedLink)):
+    if isinstance(link, (Link, FittedLink, ScaledLink)):
         return link
     if isinstance(link, str):
         if link not in _LINKS:
@@ -173,6 +192,84 @@ def link(link: str | Callable[..., object] | None) -> AnyLink:
             raise ValueError(msg)
         return _LINKS[link]
     return _from_callable(link)
+
+
+def fit_scale(link: AnyLink, h: ArrayLike, y: ArrayLike) -> tuple[ScaledLink, float, float]:
+    """Fit y = offset + scale * g(shift + factor * h), a link g for h and labels in units of their own.
+
+    By least squares from factor 1, with scale and factor above 0. Cost is some 10 evaluations of g and g'.
+
+    Parameters
+    ----------
+    link : Link, FittedLink or ScaledLink
+        g; the scale and offset it may have are replaced.
+    h : array_like of float, shape (n,)
+        Estimates of h2.
+    y : array_like of float, shape (n,)
+        Labels.
+
+    Returns
+    -------
+    link : ScaledLink
+    factor, shift : float
+    """
+    base = link.base if isinstance(link, ScaledLink) else link
+    h, y = np.asarray(h, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    unit = float(y.std()) or 1.0  # of the labels: the solver's tolerances are relative to 1
+
+    def residuals(p: Array) -> Array:
+        return p[0] + p[1] * base(p[3] + p[2] * h) - y / unit
+
+    def jacobian(p: Array) -> Array:
+        z = p[3] + p[2] * h
+        slopes = p[1] * base.derivative(z)
+        return np.column_stack([np.ones(len(h)), base(z), slopes * h, slopes])
+
+    values = base(h)
+    spread = float(values.std())
+    scale, offset = 1.0, float(y.mean()) / unit - float(values.mean())
+    if spread > 0.0:
+        covariance = float((values - values.mean()) @ y) / (len(y) * unit)
+        scale = max(covariance / spread**2, _USELESS / spread)
+        offset = float(y.mean()) / unit - scale * float(values.mean())
+        start = np.array([offset, scale, 1.0, 0.0])
+        bounds = [-np.inf, 0.0, 1.0 / _RESCALED, -np.inf], [np.inf, np.inf, _RESCALED, np.inf]
+        fit = least_squares(residuals, start, jac=jacobian, x_scale="jac", bounds=bounds, max_nfev=_FITS)
+        offset, scale, factor, shift = (float(value) for value in fit.x)
+    else:
+        factor, shift = 1.0, 0.0
+    return ScaledLink(base, unit * scale, unit * offset), factor, shift
+
+
+def with_parameters(link: AnyLink, parameters: Mapping[str, ArrayLike]) -> AnyLink:
+    """Rebuild a fitted or scaled link from its `parameters`; a link that has none is returned.
+
+    Parameters
+    ----------
+    link : AnyLink
+        g of a scaled link.
+    parameters : mapping
+        Empty, or `knots` and `values` of a fitted link, or `scale` and `offset` of a scaled one.
+
+    Raises
+    ------
+    ValueError
+        If the knots are not increasing or the arrays differ in length.
+    """
+    if not parameters:
+        return link
+    if "scale" in parameters:
+        base = link.base if isinstance(link, ScaledLink) else link
+        return ScaledLink(base, *(float(np.asarray(parameters[key])) for key in ("scale", "offset")))
+    knots = np.array(parameters["knots"], dtype=np.float64).ravel()
+    values = np.array(parameters["values"], dtype=np.float64).ravel()
+    if knots.size == 0 or knots.size != values.size or np.any(np.diff(knots) <= 0.0):
+        msg = (
+            "`parameters` must hold increasing `knots` and as many `values`, got"
+            f" {knots.size} knots and {values.size} values."
+        )
+        raise ValueError(msg)
+    return FittedLink(knots, values)
 
 
 def _from_callable(function: Any) -> Link:

@@ -6,7 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from matfree_hier.links import NAMES, FittedLink, Link, fit_link, link
+from matfree_hier.links import (
+    NAMES,
+    Link,
+    fit_link,
+    fit_scale,
+    link,
+    with_parameters,
+)
 
 
 def _heavy_tailed(n, seed):
@@ -109,11 +116,11 @@ def test_tails_are_straight_lines_and_stay_small():
 def test_a_fitted_link_survives_storage():
     h = _heavy_tailed(500, 15)
     fitted = fit_link(h, h**2)
-    again = FittedLink.from_parameters(fitted.parameters)
+    again = with_parameters(link("identity"), fitted.parameters)
     z = np.linspace(-5.0, 5.0, 31)
     assert np.array_equal(fitted(z), again(z))
     with pytest.raises(ValueError, match="must hold increasing `knots`"):
-        FittedLink.from_parameters({"knots": [1.0, 1.0], "values": [0.0, 2.0]})
+        with_parameters(link("identity"), {"knots": [1.0, 1.0], "values": [0.0, 2.0]})
 
 
 @given(
@@ -160,3 +167,28 @@ def test_bad_samples_are_refused_with_their_row(h, y, sentence):
 def test_a_link_needs_a_degree_of_freedom():
     with pytest.raises(ValueError, match=r"`degrees_of_freedom` must be at least 1, got 0\."):
         fit_link([1.0, 2.0], [1.0, 2.0], degrees_of_freedom=0)
+
+
+@pytest.mark.parametrize("units", [1.0, 1e6])
+def test_a_given_link_takes_the_units_of_labels_and_latents(units):
+    h = np.random.default_rng(5).standard_normal(500)
+    y = units * (3.0 * np.tanh(1.5 * h + 0.4) - 2.0)
+    fitted, factor, shift = fit_scale(link("tanh"), h, y)
+    assert_allclose([fitted.scale / units, fitted.offset / units], [3.0, -2.0], rtol=1e-5)
+    assert_allclose([factor, shift], [1.5, 0.4], rtol=1e-5)
+    z = shift + factor * h
+    assert_allclose(fitted(z), y, atol=1e-4 * units)
+    assert_allclose(fitted.derivative(z), 3.0 * units * (1.0 - np.tanh(z) ** 2), rtol=1e-4)
+    assert fitted.name == "tanh"
+    assert fit_scale(fitted, h, y)[0] == fitted
+    assert with_parameters(link("tanh"), fitted.parameters) == fitted
+    assert pickle.loads(pickle.dumps(fitted)) == fitted
+    assert link(fitted) is fitted
+
+
+def test_a_scale_stays_positive_and_a_constant_is_the_mean():
+    h = np.linspace(-2.0, 2.0, 50)
+    fitted, factor, _ = fit_scale(link("tanh"), h, -h)
+    assert min(fitted.scale, factor) >= 0.0
+    assert_allclose(fit_scale(link("gelu"), np.zeros(50), h + 3.0)[0](0.0), 3.0)
+    assert_allclose(fit_scale(link("tanh"), h, np.full(50, 4.0))[0](h), 4.0, atol=0.5)

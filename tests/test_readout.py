@@ -3,15 +3,14 @@ import pytest
 from numpy.testing import assert_allclose
 
 from matfree_hier.fitting.readout import (
-    Readout,
-    calibrated,
+    beats_the_mean,
+    is_curved,
     latent_chunks,
-    predicts_better,
     read_paper,
     read_squares,
     squares,
 )
-from matfree_hier.links import FittedLink, link
+from matfree_hier.links import FittedLink
 from matfree_hier.model import HierarchicalModel
 from matfree_hier.sources import open_source
 from tests import oracle
@@ -112,10 +111,12 @@ def test_a_saturating_link_is_found():
 
 
 @pytest.mark.parametrize("link", ["tanh", lambda h: np.tanh(h)])
-def test_a_link_that_is_given_rescales_the_weights(link):
+def test_a_link_that_is_given_takes_the_units_of_the_labels(link):
     X, y = samples(20_000, link=np.tanh, noise=0.05)
-    fit = read_squares(open_source((X, y)), TEACHER.features_, 2, link, 7)
+    fit = read_squares(open_source((X, 3.0 * y + 5.0)), TEACHER.features_, 2, link, 7)
     assert_allclose(fit.weights, [0.8, -0.5, 0.3], atol=0.04)
+    assert fit.link.scale == pytest.approx(3.0, rel=0.02)
+    assert fit.intercept == pytest.approx(5.0, abs=0.05)
     assert fit.r2 > 0.97
 
 
@@ -139,45 +140,21 @@ def test_links_are_decided_on_a_bounded_number_of_samples(monkeypatch):
     assert 0 < max(seen) <= 3000
 
 
-def test_a_readout_that_is_too_steep_is_corrected():
-    X, y = samples(2000)
-    steep = Readout(TEACHER.features_, 1.5 * TEACHER.weights_, np.zeros(3), 0.7, link("identity"), 0.0)
-    fit = calibrated(steep, open_source((X, y)), 2, 7)
-    assert_allclose(fit.weights, TEACHER.weights_, atol=0.02)
-    assert fit.intercept == pytest.approx(0, abs=0.02)
-    assert fit.r2 == pytest.approx(1 - 0.01 / np.var(y), abs=0.003)
-    right = Readout(TEACHER.features_, TEACHER.weights_, np.zeros(3), 0.0, link("identity"), 0.0)
-    noisy = y + np.random.default_rng(3).standard_normal(2000)
-    assert calibrated(right, open_source((X, noisy)), 2, 7).weights is right.weights
-
-
-def test_a_fitted_link_that_is_too_steep_is_corrected_and_a_given_one_is_not():
-    X, y = samples(3000, link=np.tanh)
-    knots = np.linspace(-3, 3, 13)
-    for g in (FittedLink(knots, np.tanh(2 * knots)), link(lambda h: np.tanh(2 * h))):
-        steep = Readout(TEACHER.features_, TEACHER.weights_, np.zeros(3), 0.0, g, 0.0)
-        fit = calibrated(steep, open_source((X, y)), 2, 7)
-        if isinstance(g, FittedLink):
-            assert_allclose(fit.link(knots[4:9]), np.tanh(knots[4:9]), atol=0.05)
-            assert fit.r2 > 0.95
-        else:
-            assert fit.link is g
-            assert 0.0 < fit.r2 < 0.95
-
-
-def test_one_readout_is_clearly_better_only_beyond_chance():
+def test_predictions_beat_the_mean_only_beyond_chance():
     X, y = samples(1000, noise=1.0)
-    source = open_source((X, y))
-    true = Readout(TEACHER.features_, TEACHER.weights_, np.zeros(3), 0.0, link("identity"), 0.0)
-    mean = Readout(np.empty((0, 21)), np.empty(0), np.empty(0), 0.0, link("identity"), 0.0)
-    assert predicts_better(true, mean, source, 2, 7)
-    assert not predicts_better(mean, true, source, 2, 7)
-    assert not predicts_better(true, true, source, 2, 7)
+    h2 = squares(oracle.features(X, 2) @ TEACHER.features_.T) @ TEACHER.weights_
+    assert beats_the_mean(h2, y, 7)
+    assert not beats_the_mean(np.full(1000, y.mean()), y, 7)
     rng = np.random.default_rng(5)
-    chance = 0
-    for seed in range(20):
-        rows = np.linalg.qr(rng.standard_normal((21, 3)))[0].T
-        noise = open_source((X, rng.standard_normal(1000)))
-        wrong = Readout(rows, 0.02 * rng.standard_normal(3), np.zeros(3), 0.0, link("identity"), 0.0)
-        chance += predicts_better(wrong, mean, noise, 2, seed)
-    assert chance <= 2
+    chance = [
+        beats_the_mean(0.02 * rng.standard_normal(1000), rng.standard_normal(1000), 7) for _ in range(40)
+    ]
+    assert sum(chance) <= 2
+
+
+def test_predictions_are_curved_only_beyond_chance():
+    h = np.random.default_rng(5).standard_normal(2000)
+    noise = 0.3 * np.random.default_rng(3).standard_normal(2000)
+    assert is_curved(h, np.tanh(h) + noise, 7)
+    assert not is_curved(h, h + noise, 7)
+    assert not is_curved(h, h + 5.0, 7)

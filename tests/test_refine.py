@@ -95,6 +95,9 @@ def test_the_history_tells_every_step():
     assert np.array_equal(history["step"], np.arange(1, result.n_steps + 1))
     search = ~np.isnan(history["held_out"])
     assert np.nanmin(history["held_out"]) == result.held_out_error <= result.start_error
+    assert np.mean((result.held_out - task.held_out.labels()) ** 2) <= 1.001 * result.held_out_error * np.var(
+        task.y
+    )
     assert search.sum() <= 9
     assert np.all(np.diff(history["ridge"][search]) < 0.0)
     assert np.all(history["n_components"] >= 1)
@@ -125,7 +128,9 @@ def test_the_number_of_components_can_be_fixed():
 def test_a_known_link_is_used(name):
     task = Task(40, seed=28, gamma=0.5, link=name)
     result = task.refine(link=name)
-    assert result.link is link(name)
+    assert result.link.base is link(name)
+    assert result.link.scale == pytest.approx(1.0, rel=0.01)
+    assert result.link.offset == pytest.approx(0.0, abs=0.01)
     assert task.test_error(result) < 1e-4
     assert overlaps(result.features, task.teacher.features_).mean() > 0.999
 
@@ -140,9 +145,9 @@ def test_an_unknown_link_is_fitted_on_the_way(name):
     assert overlaps(result.features, task.teacher.features_).mean() > 0.98
 
 
-@pytest.mark.parametrize("link_name", ["identity", "auto"])
+@pytest.mark.parametrize("link_name", ["identity", "auto", "tanh"])
 def test_units_of_the_labels_do_not_matter(link_name):
-    task = Task(20, seed=30)
+    task = Task(20, seed=30, link="tanh" if link_name == "tanh" else "identity")
     plain = task.refine(link=link_name, max_steps=8)
     n = task.held_out.n_samples
     y = 1e6 * task.y + 3e6
@@ -207,7 +212,9 @@ def test_an_interrupted_refinement_returns_the_best_so_far():
     assert result.n_steps == 5
     assert len(result.weights) >= 1
     n = task.held_out.n_samples
-    error = np.mean((predict(result, task.X[:n], 2) - task.y[:n]) ** 2) / task.y.var()
+    prediction = predict(result, task.X[:n], 2)
+    assert_allclose(result.held_out, prediction, atol=1e-8)
+    error = np.mean((prediction - task.y[:n]) ** 2) / task.y.var()
     assert_allclose(error, result.held_out_error, rtol=1e-6)
 
 

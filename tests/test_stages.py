@@ -21,6 +21,7 @@ OPTIONS = {
     "degree": 2,
     "link": "identity",
     "n_features": None,
+    "max_steps": 40,
     "max_passes": 100,
     "dtype": "float64",
     "seed": 7,
@@ -112,17 +113,18 @@ def test_a_curved_outcome_is_refined_again_with_a_link():
     assert 1.0 - curved.readout.r2 < 0.3 * (1.0 - straight.readout.r2)
 
 
-def test_a_given_link_keeps_the_constant_that_the_readout_found():
-    train, held_out = parts(lambda h: np.tanh(squares(h) @ TEACHER.weights_) + 3.0)
+def test_a_given_link_is_refined_in_the_units_of_the_labels():
+    train, held_out = parts(lambda h: 2.0 * np.tanh(squares(h) @ TEACHER.weights_) + 3.0)
     rows = blurred()
     readout = Readout(rows, 0.5 * TEACHER.weights_, np.zeros(3), 3.0, link("tanh"), 0.3)
     outcome = refine_readout(
         train, held_out, candidates(rows, TEACHER.weights_), readout, **OPTIONS | {"link": "tanh"}
     )
     fit = outcome.readout
-    assert fit.intercept == 3.0
+    assert fit.intercept == pytest.approx(3.0, abs=0.05)
+    assert fit.link.scale == pytest.approx(2.0, abs=0.05)
     X, y = TEACHER.sample(500, 37)
-    assert_allclose(fit(oracle.features(X, 2) @ fit.features.T), np.tanh(y) + 3.0, atol=0.1)
+    assert_allclose(fit(oracle.features(X, 2) @ fit.features.T), 2.0 * np.tanh(y) + 3.0, atol=0.1)
 
 
 def test_components_of_no_weight_are_dropped():

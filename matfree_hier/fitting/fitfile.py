@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from matfree_hier.fitting.fitted import Fitted, readout_from, readout_values
 from matfree_hier.status import RunFileError
@@ -16,9 +20,31 @@ if TYPE_CHECKING:
     from matfree_hier.fitting.readout import Readout
     from matfree_hier.sources import SampleSource
 
+Array: TypeAlias = NDArray[np.float64]
+
 _CONFIGURATION = "fit_configuration"
 _SECONDS = 30.0  # between checkpoints of a refinement
 _MOST_REFINEMENTS = 3  # of a fit
+
+
+@dataclass(frozen=True, eq=False)
+class Attempt:
+    """A refinement of a readout.
+
+    Attributes
+    ----------
+    readout : Readout
+        Fitted to all samples; its r2 is that of `prediction`.
+    prediction : ndarray of float64, shape (m,)
+        Of the held-out labels, by what the refinement had found without them.
+    n_passes : float
+    n_steps : int
+    """
+
+    readout: Readout
+    prediction: Array
+    n_passes: float
+    n_steps: int
 
 
 class FitFile:
@@ -123,10 +149,13 @@ class FitFile:
         """Return the state that a refinement can go on from, None if there is none."""
         return self._load(number, max_steps).get("state")
 
-    def outcome(self, number: int, max_steps: int) -> tuple[Readout, float, int] | None:
-        """Return readout, passes and steps of a refinement that is done, None if it is not."""
-        values = self._load(number, max_steps).get("outcome")
-        return None if values is None else (readout_from(values), values["n_passes"], values["n_steps"])
+    def attempt(self, number: int, max_steps: int, link: Any) -> Attempt | None:
+        """Return a refinement that is done, None if it is not; a callable link is not stored."""
+        values = self._load(number, max_steps).get("attempt")
+        if values is None:
+            return None
+        names = ("prediction", "n_passes", "n_steps")
+        return Attempt(readout_from(values, link), *(values[name] for name in names))
 
     def save_state(self, number: int, max_steps: int, state: dict[str, Any]) -> None:
         """Keep the state of a refinement, unless the last one is young; a full disk is no reason to end."""
@@ -134,12 +163,14 @@ class FitFile:
             self._write(number, {"max_steps": max_steps, "state": state})
             self._saved = time.monotonic()
 
-    def save_outcome(self, number: int, max_steps: int, outcome: tuple[Readout, float, int]) -> None:
-        """Keep the outcome of a refinement, for when there are others to come."""
-        readout, n_passes, n_steps = outcome
-        values = readout_values(readout) | {"n_passes": n_passes, "n_steps": n_steps}
-        if values["link"] != "callable":  # functions are not stored: it would have to be refined again
-            self._write(number, {"max_steps": max_steps, "outcome": values})
+    def save_attempt(self, number: int, max_steps: int, attempt: Attempt) -> None:
+        """Keep a refinement, for when there are others to come."""
+        values = readout_values(attempt.readout) | {
+            "prediction": attempt.prediction,
+            "n_passes": attempt.n_passes,
+            "n_steps": attempt.n_steps,
+        }
+        self._write(number, {"max_steps": max_steps, "attempt": values})
 
     def _write(self, number: int, values: dict[str, Any]) -> None:
         try:

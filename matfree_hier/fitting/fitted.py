@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from matfree_hier.fitting.prepare import Preparation
 from matfree_hier.fitting.readout import Readout
-from matfree_hier.links import NAMES, AnyLink, FittedLink
+from matfree_hier.links import NAMES, AnyLink, FittedLink, Link, ScaledLink, with_parameters
 from matfree_hier.links import link as named_link
 from matfree_hier.result import EigenResult
 from matfree_hier.status import RunFileError, Status
@@ -188,21 +188,20 @@ def readout_values(readout: Readout) -> dict[str, Any]:
         "r2": readout.r2,
         "offset": readout.offset,
         "link": _kind(link),
-        "link_parameters": link.parameters if isinstance(link, FittedLink) else {},
+        "link_parameters": {} if isinstance(link, Link) else dict(link.parameters),
     }
 
 
 def readout_from(values: Mapping[str, Any], link: Any = None) -> Readout:
     """Return the readout that `readout_values` described, with the user's link if it has one."""
     name = values["link"]
+    known = {"fitted": "identity", "callable": link}  # a fitted link is all in its parameters
     return Readout(
         values["features"],
         values["weights"],
         values["slopes"],
         values["intercept"],
-        FittedLink.from_parameters(values["link_parameters"])
-        if name == "fitted"
-        else named_link(link if name == "callable" else name),
+        with_parameters(named_link(known.get(name, name)), values["link_parameters"]),
         values["r2"],
         values["offset"],
     )
@@ -210,6 +209,8 @@ def readout_from(values: Mapping[str, Any], link: Any = None) -> Readout:
 
 def _kind(link: AnyLink) -> str:
     """Return the name of a link of ours, else that it was fitted or is the user's and cannot be stored."""
+    if isinstance(link, ScaledLink):
+        link = link.base
     if isinstance(link, FittedLink):
         return "fitted"
     return link.name if link.name in NAMES and named_link(link.name) is link else "callable"

@@ -20,7 +20,7 @@ from matfree_hier.fitting.moments import (
     refit,
     shuffled_ranks,
 )
-from matfree_hier.links import AnyLink, FittedLink, fit_link
+from matfree_hier.links import AnyLink, FittedLink, ScaledLink, fit_link
 from matfree_hier.links import link as named_link
 from matfree_hier.operator import project
 from matfree_hier.recovery import t_statistics
@@ -48,7 +48,7 @@ class Readout:
         Orthonormal rows.
     weights, slopes : ndarray of float64, shape (K,)
     intercept : float
-    link : Link or FittedLink
+    link : Link, FittedLink or ScaledLink
     r2 : float
         1 - error / error of the mean, cross-validated on the samples of the readout.
     offset : float
@@ -122,7 +122,7 @@ def read_paper(source: SampleSource, features: Array, degree: int, link: Any) ->
         fit = replace(fit, link=fit_link(h2, y))
     elif link != "auto":
         fit = replace(fit, link=named_link(link))
-    return replace(fit, r2=_r2(fit.intercept + fit.link(h2), y))
+    return replace(fit, r2=r2(fit.intercept + fit.link(h2), y))
 
 
 def read_squares(
@@ -154,7 +154,7 @@ def read_squares(
     degree : int
         Of the features.
     link : str or callable
-        "auto", the name of a link or a callable.
+        "auto", the name of a link or a callable; the labels' scale and offset are fitted with it.
     seed : int
         Of the folds.
     outside : ndarray of bool, shape (K,), optional
@@ -183,8 +183,9 @@ def read_squares(
     if choice == 0 or link == "identity":
         return fit
     if link == "auto":
-        fitted = _with_fitted_link(fit, *_combined(fit, source, degree), seed)
-        return fit if fitted is None else fitted
+        h2, y = _combined(fit, source, degree)
+        g = _fitted_link(h2, y, seed)
+        return fit if g is None else replace(fit, link=g, intercept=0.0, r2=_r2_with(g(h2), fit, h2, y))
     return _with_given_link(fit, source, degree, link, choices[choice])
 
 
@@ -210,62 +211,22 @@ def _combined(fit: Readout, source: SampleSource, degree: int) -> tuple[Array, A
     return h2, labels
 
 
-def _r2(prediction: Array, y: Array) -> float:
+def r2(prediction: Array, y: Array) -> float:
+    """Return 1 - error / error of the mean, 0 where labels do not vary."""
     spread = float(np.mean((y - y.mean()) ** 2))
     return 1.0 - float(np.mean((y - prediction) ** 2)) / spread if spread > 0.0 else 0.0
 
 
-def is_curved(fit: Readout, source: SampleSource, degree: int, seed: int) -> bool:
-    """Whether a fitted link clearly predicts samples better than the identity of a readout."""
-    return _with_fitted_link(fit, *_combined(fit, source, degree), seed, by=_CLEARLY) is not None
+def is_curved(prediction: Array, y: Array, seed: int) -> bool:
+    """Whether a link fitted to predictions of labels clearly predicts these better, in cross-validation."""
+    return _fitted_link(prediction, y, seed, by=_CLEARLY) is not None
 
 
-def calibrated(fit: Readout, source: SampleSource, degree: int, seed: int) -> Readout:
-    """Correct the scale of a readout, or its fitted link, on samples that it has not seen, where that helps.
-
-    Features that are adapted to samples seem to explain more of those than of others: what was fitted on top
-    of them is too steep. A correction is made if it has the smaller cross-validated error. Sets r2.
-    """
-    h2, y = _combined(fit, source, degree)
-    as_it_is = fit.intercept + fit.link(h2)
-    fit = replace(fit, r2=_r2(as_it_is, y))
-    if not isinstance(fit.link, FittedLink) and fit.link.name != "identity":
-        return fit
+def beats_the_mean(prediction: Array, y: Array, seed: int) -> bool:
+    """Whether predictions are better than the mean by as much as a readout asks of its features."""
     fold = shuffled_ranks(0, len(y), len(y), seed)[0] % N_FOLDS
-    if len(np.unique(fold)) < N_FOLDS or np.ptp(h2) == 0.0:
-        return fit
-    prediction = np.empty(len(y))
-    for i in range(N_FOLDS):
-        held_out = fold == i
-        prediction[held_out] = _calibration(fit, h2[~held_out], y[~held_out])(h2[held_out])
-    if not is_better(_by_fold((y - prediction) ** 2, fold), _by_fold((y - as_it_is) ** 2, fold)):
-        return fit
-    link = _calibration(fit, h2, y)
-    fit = replace(fit, r2=_r2(prediction, y))
-    if isinstance(fit.link, FittedLink):
-        return replace(fit, link=link, intercept=0.0)
-    intercept, scale = float(link(0.0)), float(link.derivative(0.0))
-    return replace(fit, weights=scale * fit.weights, slopes=scale * fit.slopes, intercept=intercept)
-
-
-def _calibration(fit: Readout, h2: Array, y: Array) -> FittedLink:
-    """Return a line for a readout without a link, a spline for one with a fitted link."""
-    if isinstance(fit.link, FittedLink):
-        return fit_link(h2, y)
-    slope = float(np.mean((h2 - h2.mean()) * y)) / (float(h2.var()) or 1.0)
-    ends = h2.mean() + np.array([-1.0, 1.0]) * (float(h2.std()) or 1.0)
-    return FittedLink(ends, y.mean() + slope * (ends - h2.mean()))
-
-
-def predicts_better(fit: Readout, other: Readout, source: SampleSource, degree: int, seed: int) -> bool:
-    """Whether a readout clearly predicts samples better than another; against the mean, very clearly."""
-    errors = []
-    for readout in (fit, other):
-        h2, y = _combined(readout, source, degree)
-        fold = shuffled_ranks(0, len(y), len(y), seed)[0] % N_FOLDS
-        errors.append(_by_fold((y - readout.intercept - readout.link(h2)) ** 2, fold))
-    nothing = not (other.weights.any() or other.slopes.any())
-    return is_better(errors[0], errors[1], by=EVIDENCE if nothing else 1.0)
+    baseline = _by_fold((y - y.mean()) ** 2, fold)
+    return is_better(_by_fold((y - prediction) ** 2, fold), baseline, by=EVIDENCE)
 
 
 def _by_fold(values: Array, fold: NDArray[np.int64]) -> Array:
@@ -273,8 +234,8 @@ def _by_fold(values: Array, fold: NDArray[np.int64]) -> Array:
     return np.asarray(np.bincount(fold, values) / np.bincount(fold))
 
 
-def _with_fitted_link(fit: Readout, h2: Array, y: Array, seed: int, *, by: float = 1.0) -> Readout | None:
-    """Return the readout through a fitted link if that has the smaller cross-validated error."""
+def _fitted_link(h2: Array, y: Array, seed: int, *, by: float = 1.0) -> FittedLink | None:
+    """Return a fitted link if it has a smaller cross-validated error than the identity."""
     fold = shuffled_ranks(0, len(y), len(y), seed)[0] % N_FOLDS
     if len(np.unique(fold)) < 2:
         return None
@@ -286,15 +247,23 @@ def _with_fitted_link(fit: Readout, h2: Array, y: Array, seed: int, *, by: float
         plain[held_out] = rest[held_out] - rest[~held_out].mean()
     if not is_better(_by_fold((y - fitted) ** 2, fold), _by_fold(plain**2, fold), by=by):
         return None
-    return replace(fit, link=fit_link(h2, y), intercept=0.0, r2=_r2(fitted, y))
+    return fit_link(h2, y)
+
+
+def _r2_with(prediction: Array, fit: Readout, h2: Array, y: Array) -> float:
+    """Return r2 of a readout with a link, as much better than the fit without as it is on the same samples.
+
+    The samples of h2 decided the weights, so that the errors themselves are too small.
+    """
+    without = 1.0 - r2(fit.intercept + h2, y)
+    return 1.0 - (1.0 - fit.r2) * (1.0 - r2(prediction, y)) / without if without > 0.0 else fit.r2
 
 
 def _with_given_link(
     fit: Readout, source: SampleSource, degree: int, link: Any, columns: NDArray[np.int64]
 ) -> Readout:
-    """Fit y = intercept + link(sum of the chosen columns) by least squares, from the fit without a link."""
+    """Fit y = intercept + scale * link(sum of the chosen columns), scale > 0, from the fit without a link."""
     g = named_link(link)
-    k = len(fit.features)
     step = -(-source.n_samples * len(columns) // _ENTRIES)
     parts = [
         (np.hstack([squares(H), H])[:, columns], y)
@@ -304,23 +273,26 @@ def _with_given_link(
     spread = float(np.std(y)) or 1.0  # of the labels: the solver's tolerances are relative to 1
 
     def residuals(p: Array) -> Array:
-        return np.asarray((p[-1] * spread + g(Z @ p[:-1]) - y) / spread)
+        return np.asarray(p[-1] + p[-2] * g(Z @ p[:-2]) - y / spread)
 
     def jacobian(p: Array) -> Array:
-        slope = g.derivative(Z @ p[:-1])[:, np.newaxis] / spread
-        return np.hstack([slope * Z, np.ones((len(y), 1))])
+        h2 = Z @ p[:-2]
+        slopes = p[-2] * g.derivative(h2)[:, np.newaxis] * Z
+        return np.column_stack([slopes, g(h2), np.ones(len(y))])
 
-    start = np.concatenate([fit.weights, fit.slopes])[columns]
-    best = least_squares(residuals, np.append(start, fit.intercept / spread), jac=jacobian, x_scale="jac")
-    coefficients = np.zeros(2 * k)
-    coefficients[columns] = best.x[:-1]
-    intercept = float(best.x[-1] * spread)
-    prediction = intercept + g(Z @ best.x[:-1])
+    start = np.concatenate([fit.weights, fit.slopes])[columns] / spread
+    start = np.append(start, [1.0, fit.intercept / spread])
+    lowest = np.where(np.arange(len(start)) == len(start) - 2, 0.0, -np.inf)
+    best = least_squares(residuals, start, jac=jacobian, x_scale="jac", bounds=(lowest, np.inf))
+    coefficients = np.zeros(2 * len(fit.features))
+    coefficients[columns] = best.x[:-2]
+    weights, slopes = np.split(coefficients, 2)
+    h2 = Z @ np.concatenate([fit.weights, fit.slopes])[columns]
     return replace(
         fit,
-        weights=coefficients[:k],
-        slopes=coefficients[k:],
-        intercept=intercept,
-        link=g,
-        r2=_r2(prediction, y),
+        weights=weights,
+        slopes=slopes,
+        intercept=float(best.x[-1] * spread),
+        link=ScaledLink(g, float(best.x[-2] * spread), 0.0),
+        r2=_r2_with(y + spread * best.fun, fit, h2, y),
     )

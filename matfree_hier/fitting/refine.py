@@ -49,6 +49,8 @@ def refine(
 ) -> Refined:
     """Fit y = g(offset + sum_k weights_k (h_k^2 - 1)/sqrt 2) by least squares, from a spectral estimate.
 
+    A link that is given is so but for the units of the labels: its `ScaledLink` is fitted.
+
     Steps are taken on one part of the samples under a penalty that falls, components are added and removed
     and the best step is chosen on the held-out rest, and then all samples are fitted with those choices: so
     the held-out error is never above that of the start. A step is one backward and one forward product:
@@ -152,7 +154,7 @@ class _Bar:
     def show(self, run: Refinement) -> None:
         """Show the step just taken."""
         self._bar.n = run.step
-        error = run.best_error / run.variance
+        error = run.best_error
         self._bar.set_postfix_str(f"held-out error {error:.2e}, {int(run.records[-1][-1])} components")
 
     def keep(self, run: Refinement) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from matfree_hier.fitting.factor import Factor, Samples, Work
 from matfree_hier.fitting.sensing import Sensing
-from matfree_hier.links import AnyLink, FittedLink, fit_link
+from matfree_hier.links import AnyLink, FittedLink, ScaledLink, fit_link, fit_scale, with_parameters
 from matfree_hier.links import link as named_link
 from matfree_hier.status import Status
 
@@ -48,7 +48,7 @@ class Refined:
     weights : ndarray of float64, shape (K,)
     offset : float
         Inside the link; 0 for a fitted one.
-    link : Link or FittedLink
+    link : Link, FittedLink or ScaledLink
     status : Status
     n_passes : float
         Passes over all samples: one forward and one backward product of a block, whatever its width.
@@ -57,6 +57,8 @@ class Refined:
     start_error, held_out_error : float
         Mean squared error over the variance of the labels, on the held-out samples: of the start, and of
         the best factor found without them (before the last fit, which uses them too).
+    held_out : ndarray of float64, shape (m,)
+        What that factor predicts of the held-out samples.
     history : dict of str to ndarray of float64, shape (m,)
         A record a step: ``step``, ``held_out`` and ``train`` (errors over the variance of the labels; NaN
         for the held-out one in the last fit), ``ridge`` (in units of the noise), ``n_components``.
@@ -71,6 +73,7 @@ class Refined:
     n_steps: int
     start_error: float
     held_out_error: float
+    held_out: Array
     history: dict[str, Array]
 
 
@@ -100,10 +103,7 @@ class Refinement:
     ) -> None:
         self.link, self.fixed, self.latent_bytes, self.seed = link, n_features, latent_bytes, seed
         y = np.concatenate([part.labels() for part in parts])
-        self.origin, self.unit = 0.0, 1.0
-        if link is None or link.name == "identity":
-            self.origin, self.unit = float(y.mean()), float(y.std()) or 1.0
-        self.variance = float(y.var()) / self.unit**2 or 1.0
+        self.origin, self.unit = float(y.mean()), float(y.std()) or 1.0
         self.work = Work(len(y))
         self.train, self.held_out, self.all = (
             Samples(each, degree, dtype, self.origin, self.unit, self.work)
@@ -162,8 +162,8 @@ class Refinement:
                 sensing = self._sensing(self.all)
             # How much larger the error is on samples not fitted to is known from the search.
             sensing.step(self._ridge(sensing, self.optimism * sensing.error))
-            if self.link is None and self.optimism < _FAITHFUL:
-                sensing.relink(*_relinked(sensing.factor, [(sensing.h, self.all.y)]))
+            if self._adapts and self.optimism < _FAITHFUL:
+                sensing.relink(*self._relinked(sensing.factor, [(sensing.h, self.all.y)]))
             self._advance(np.nan, sensing)
             watcher.show(self)
         self.factor = sensing.factor
@@ -172,7 +172,7 @@ class Refinement:
         """Take the useful components of the best factor."""
         self.phase = "all"
         factor = self.best.diagonalised()
-        self.factor = factor.leading(self._n_useful(factor, 0.0))
+        self.factor = self.best = factor.leading(self._n_useful(factor, 0.0))
         self.previous = factor.W[:, :0]
         improved = self.best_step > 0 and len(self.factor.signs) > 0
         self.last_step = self.step + (self.n_last if improved else 0)
@@ -202,7 +202,7 @@ class Refinement:
     def _advance(self, held_out: float, sensing: Sensing) -> None:
         """Record the step, and lower the ridge: as long as the held-out error falls, it wants lowering."""
         self.step += 1
-        errors = held_out / self.variance, sensing.error / self.variance
+        errors = held_out, sensing.error
         self.records.append((self.step, *errors, self.level, len(sensing.factor.signs)))
         if self.phase == "search" or not self.settled:
             self.level *= 2.0 ** (-_HALVINGS / self.n_search)
@@ -212,15 +212,16 @@ class Refinement:
     def _judge(self, factor: Factor, step: int, sensing: Sensing | None = None) -> Factor:
         """Set `error` to the held-out error, and keep the factor if it is the best.
 
-        A link that is to be fitted is fitted anew: to held-out samples, where h is not adapted to the noise,
-        and to the others too once that makes little difference. Returns the factor with it.
+        The link, or the scale of one that is given, is fitted anew: to held-out samples, where h is not
+        adapted to the noise, and to the others too once that makes little difference. Returns the factor
+        with it.
         """
         h = self.held_out.combined(factor)
-        if self.link is None:
+        if self._adapts:
             known = [(h, self.held_out.y)]
             if sensing is not None and self.error < _FAITHFUL * sensing.error:
                 known.append((sensing.h, self.train.y))
-            factor, scale = _relinked(factor, known)
+            factor, scale = self._relinked(factor, known)
             h *= scale
             if sensing is not None:
                 sensing.relink(factor, scale)
@@ -232,10 +233,30 @@ class Refinement:
                 self.optimism = self.error / (sensing.error or 1.0)
         return factor
 
+    @property
+    def _adapts(self) -> bool:
+        return self.link is None or self.link.name != "identity"
+
+    def _relinked(self, factor: Factor, known: list[tuple[Array, Array]]) -> tuple[Factor, float]:
+        """Fit the link to pairs of h and labels; return the factor with it, and what h is multiplied with.
+
+        With a fitted link h is scaled to where the root mean square of the slope is 1, without which the
+        ridge has no meaning.
+        """
+        step = -(-sum(len(h) for h, _ in known) // _LINK_ROWS)
+        h, y = (np.concatenate([array[::step] for array in arrays]) for arrays in zip(*known, strict=True))
+        if self.link is not None:
+            scaled, scale, shift = fit_scale(self.link, h + factor.shift, y)
+            return replace(factor.scaled(scale), shift=scale * factor.shift + shift, link=scaled), scale
+        link = fit_link(h, y, degrees_of_freedom=_LINK_KNOTS)
+        scale = sqrt(float(np.mean(link.derivative(h) ** 2))) or 1.0
+        link = FittedLink(link.knots * scale, link.values)
+        return replace(factor.scaled(scale), shift=0.0, link=link), scale
+
     def _n_useful(self, diagonalised: Factor, tolerance: float) -> int:
         """Return the fewest leading components with a held-out error at most `tolerance` above the least."""
         errors = self.held_out.errors_by_count(diagonalised)
-        return self.fixed or int(np.argmax(errors <= errors.min() + tolerance * self.variance))
+        return self.fixed or int(np.argmax(errors <= errors.min() + tolerance))
 
     def _reviewed(self, factor: Factor) -> Factor:
         """Return the useful components with spare ones beside them: the next weaker, or new ones."""
@@ -264,7 +285,9 @@ class Refinement:
         sizes, link = factor.sizes, factor.link
         kept = np.abs(sizes) > 1e-12 * np.abs(sizes).max(initial=0.0)
         weights, offset = sizes[kept] * sqrt(2.0), factor.shift + float(sizes[kept].sum())
-        if self.link is None and isinstance(link, FittedLink):
+        if isinstance(link, ScaledLink):
+            link = ScaledLink(link.base, self.unit * link.scale, self.origin + self.unit * link.offset)
+        elif self.link is None and isinstance(link, FittedLink):
             link = FittedLink(link.knots - offset, self.origin + self.unit * link.values)
             offset = 0.0
         else:
@@ -278,8 +301,9 @@ class Refinement:
             status,
             self.work.passes,
             self.step,
-            self.start_error / self.variance,
-            self.best_error / self.variance,
+            self.start_error,
+            self.best_error,
+            self.origin + self.unit * self.best.link(self.held_out.combined(self.best) + self.best.shift),
             dict(zip(_RECORD, columns, strict=True)),
         )
 
@@ -306,8 +330,8 @@ class Refinement:
         for name in ("factor", "best"):
             factor = getattr(self, name)
             values |= {f"{name}_W": factor.W, f"{name}_signs": factor.signs, f"{name}_shift": factor.shift}
-            if isinstance(factor.link, FittedLink):
-                values |= {f"{name}_link_{key}": array for key, array in factor.link.parameters.items()}
+            if isinstance(factor.link, FittedLink | ScaledLink):
+                values |= {f"{name}_link_{key}": value for key, value in factor.link.parameters.items()}
         return values
 
     def resume(self, state: Mapping[str, Any]) -> None:
@@ -329,37 +353,22 @@ class Refinement:
         self.records = [tuple(row) for row in np.asarray(state["records"]).tolist()]
         for name in ("factor", "best"):
             link = self.link or named_link("identity")
-            if f"{name}_link_knots" in state:
-                keys = ("knots", "values")
-                link = FittedLink.from_parameters({key: state[f"{name}_link_{key}"] for key in keys})
+            kept = {key: state[key] for key in state if key.startswith(f"{name}_link_")}
+            link = with_parameters(link, {key.rsplit("_", 1)[1]: value for key, value in kept.items()})
             W, signs = np.asarray(state[f"{name}_W"]), np.asarray(state[f"{name}_signs"])
             setattr(self, name, Factor(W, signs, float(state[f"{name}_shift"]), link))
 
 
-def _relinked(factor: Factor, known: list[tuple[Array, Array]]) -> tuple[Factor, float]:
-    """Fit the link to pairs of h and labels; return the factor with it, and what h is multiplied with.
-
-    h is scaled to where the root mean square of the slope is 1, without which the ridge has no meaning.
-    """
-    step = -(-sum(len(h) for h, _ in known) // _LINK_ROWS)
-    h, y = (np.concatenate([array[::step] for array in arrays]) for arrays in zip(*known, strict=True))
-    link = fit_link(h, y, degrees_of_freedom=_LINK_KNOTS)
-    scale = sqrt(float(np.mean(link.derivative(h) ** 2))) or 1.0
-    link = FittedLink(link.knots * scale, link.values)
-    return replace(factor.scaled(scale), shift=0.0, link=link), scale
-
-
 def _fitted_scale(factor: Factor, samples: Samples) -> Factor:
-    """Scale h about its expectation to fit the labels best: by least squares, or over a grid for a link."""
+    """Scale h to fit the labels best by least squares."""
     h, y, size = samples.combined(factor), samples.y, float(factor.sizes.sum())
     spread = float(h.std())
     if spread == 0.0:
-        return replace(factor, shift=float(y.mean()) if factor.link.name == "identity" else 0.0)
+        return replace(factor, shift=0.0)
     if factor.link.name == "identity":
         slope = float(np.mean((h - h.mean()) * y)) / spread**2
         scale = max(slope, 0.1 * float(y.std()) / spread)  # a useless start is made small
         return replace(factor.scaled(scale), shift=float(y.mean() - scale * h.mean()))
-    scales = np.geomspace(0.05, 20.0, 25) / spread
-    errors = [float(np.mean((factor.link(scale * (h - size)) - y) ** 2)) for scale in scales]
-    scale = float(scales[int(np.argmin(errors))])
-    return replace(factor.scaled(scale), shift=-scale * size)
+    link, scale, shift = fit_scale(factor.link, (h - size) / spread, y)
+    scale /= spread
+    return replace(factor.scaled(scale), shift=shift - scale * size, link=link)

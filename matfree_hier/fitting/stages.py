@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from matfree_hier.fitting.fitfile import Attempt
 from matfree_hier.fitting.moments import FoldedMoments, fit_ridge
-from matfree_hier.fitting.prepare import split
-from matfree_hier.fitting.readout import Readout, calibrated, is_curved, latent_chunks, predicts_better
+from matfree_hier.fitting.readout import Readout, beats_the_mean, is_curved, latent_chunks, r2
 from matfree_hier.fitting.refine import Refined, refine
 from matfree_hier.fitting.spectral import Candidates
-from matfree_hier.links import FittedLink
+from matfree_hier.links import FittedLink, ScaledLink
 from matfree_hier.status import Status
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = NDArray[np.float64]
 
-STEPS = 40  # of a refinement, at most
 _START = 16  # candidates that a refinement starts from at least
 _NEGLIGIBLE = 0.005  # share of the error left
 _LITTLE = 0.8  # of the error left after a refinement: worth another one with slopes
@@ -92,20 +91,21 @@ def refine_readout(
     degree: int,
     link: Any,
     n_features: int | None,
+    max_steps: int,
     max_passes: float,
     dtype: Any,
     seed: int,
     progress: bool | None = None,
     file: FitFile | None = None,
 ) -> Outcome:
-    """Refine the candidates if some are outside the bulk; keep the outcome if it is better on other samples.
+    """Refine the candidates if some are outside the bulk; keep the outcome if held-out samples say so.
 
-    Half of the held-out samples guide the refinement and are fitted in the end; the other half has no part in
-    it: on those its scale, or its fitted link, is corrected where that helps, and it is judged against the
-    readout. With ``link="auto"`` the link is fitted where the readout fitted one, and else once more where
-    the outcome is curved. Where that gains little over a readout with terms in h_k, which the model of
-    `refine` does not have, these terms are taken off the labels and join the result as slopes. Every
-    refinement starts from the candidates, which have not seen the held-out samples.
+    What a refinement has found without the held-out samples is judged on them, against the readout; if it is
+    better, it is what was then fitted to all samples. A readout without features gives way where the evidence
+    is what it would have asked of its own. With ``link="auto"`` the link is fitted where the readout fitted
+    one, and else once more where the outcome is curved. Where that gains little over a readout with terms in
+    h_k, which the model of `refine` does not have, these terms are taken off the labels and join the result
+    as slopes. Every refinement starts from the candidates, which have not seen the held-out samples.
 
     Parameters
     ----------
@@ -115,16 +115,17 @@ def refine_readout(
         The spectral stage, and what it reads out.
     degree, link, n_features, dtype, seed, progress
         As in `refine`.
+    max_steps : int
+        Of one refinement.
     max_passes : float
         Passes that may be spent on all refinements.
     file : FitFile, optional
         Where refinements keep themselves, to be resumed.
     """
-    search, judge = split(held_out, 0.5, seed)
-    few = min(part.n_samples for part in (train, search, judge)) < 2
-    if not candidates.outside.any() or few or _steps(max_passes) < 1:
+    few = min(train.n_samples, held_out.n_samples) < 2
+    if not candidates.outside.any() or few or _affordable(max_passes) < 1:
         return Outcome(readout)
-    attempt = _Attempts((train, search, judge), candidates, readout, max_passes, file)
+    attempts = _Attempts((train, held_out), candidates, (max_steps, max_passes), file)
     options = {
         "degree": degree,
         "n_features": n_features,
@@ -132,27 +133,32 @@ def refine_readout(
         "seed": seed,
         "progress": progress,
     }
+    y = held_out.labels()
     plain = np.zeros(candidates.features.shape[1])
     if link != "auto" or isinstance(readout.link, FittedLink):
-        attempt(link, plain, options)
+        attempts(link, plain, options)
     else:
-        attempt("identity", plain, options)
-        if is_curved(attempt.best, judge, degree, seed):
-            attempt("auto", plain, options)
+        attempts("identity", plain, options)
+        if is_curved(attempts.best.prediction, y, seed):
+            attempts("auto", plain, options)
     # Terms in h_k take a feature of their own: not where the number of features is given.
-    straight = readout.link.name == attempt.best.link.name == "identity"
+    straight = readout.link.name == attempts.best.readout.link.name == "identity"
     if n_features is None and straight and readout.slopes.any():
-        left, before = 1.0 - attempt.best.r2, 1.0 - readout.r2
+        left, before = 1.0 - attempts.best.readout.r2, 1.0 - readout.r2
         if left > _LITTLE * before:
-            attempt("identity", readout.slopes @ readout.features, options)
-    if predicts_better(attempt.best, readout, judge, degree, seed):
-        return Outcome(attempt.best, attempt.n_passes, attempt.n_steps)
-    return Outcome(readout, attempt.n_passes)
+            attempts("identity", readout.slopes @ readout.features, options)
+    best = attempts.best
+    better = best.readout.r2 > readout.r2
+    if not (readout.weights.any() or readout.slopes.any()):
+        better = beats_the_mean(best.prediction, y, seed)
+    if better:
+        return Outcome(best.readout, attempts.n_passes, best.n_steps)
+    return Outcome(readout, attempts.n_passes)
 
 
-def _steps(n_passes: float) -> int:
+def _affordable(n_passes: float) -> int:
     """Return how many steps of a refinement so many passes allow; latents computed anew are passes too."""
-    return min(STEPS, int((n_passes - 3.0) / 1.05))
+    return int((n_passes - 3.0) / 1.05)
 
 
 class _Attempts:
@@ -160,65 +166,58 @@ class _Attempts:
 
     def __init__(
         self,
-        parts: tuple[SampleSource, SampleSource, SampleSource],
+        parts: tuple[SampleSource, SampleSource],
         candidates: Candidates,
-        readout: Readout,
-        max_passes: float,
+        limits: tuple[int, float],
         file: FitFile | None,
     ) -> None:
-        *self.parts, self.judge = parts
+        self.parts, self.file = parts, file
+        self.max_steps, self.max_passes = limits
         start = candidates.outside.copy()
         start[:_START] = True  # weak and wrong ones do no harm, and are more than the random ones added
         self.rows = candidates.features[start]
         self.weights = candidates.spectrum.eigenvalues[start]
-        # A link that was given leaves no freedom for a constant outside it but what the readout found.
-        free = isinstance(readout.link, FittedLink) or readout.link.name == "identity"
-        self.constant = 0.0 if free else readout.intercept
-        self.file, self.number, self.max_passes = file, 0, max_passes
-        self.n_passes, self.n_steps = 0.0, 0
-        self.best: Readout
+        self.number, self.n_passes = 0, 0.0
+        self.best: Attempt
 
     def __call__(self, link: Any, direction: Array, options: dict[str, Any]) -> None:
         """Refine against the labels less <direction, F>, or take what the file has of that."""
-        number, steps = self.number, _steps(self.max_passes - self.n_passes)
+        number, steps = self.number, min(self.max_steps, _affordable(self.max_passes - self.n_passes))
         if steps < 1:
             return
         self.number += 1
-        options = options | {"max_steps": steps}
-        done = None if self.file is None else self.file.outcome(number, steps)
-        if done is None:
-            done = self._refined(link, direction, options)
+        attempt = None if self.file is None else self.file.attempt(number, steps, link)
+        if attempt is None:
+            attempt = self._refined(link, direction, options | {"max_steps": steps})
             if self.file is not None:
-                self.file.save_outcome(number, steps, done)
-        readout, n_passes, n_steps = done
-        self.n_passes += n_passes
-        if number == 0 or readout.r2 > self.best.r2:
-            self.best, self.n_steps = readout, n_steps
+                self.file.save_attempt(number, steps, attempt)
+        self.n_passes += attempt.n_passes
+        if number == 0 or attempt.readout.r2 > self.best.readout.r2:
+            self.best = attempt
 
-    def _refined(self, link: Any, direction: Array, options: dict[str, Any]) -> tuple[Readout, float, int]:
-        """Return the refined readout, passes and steps."""
-        parts = [_without(part, direction, self.constant, options["degree"]) for part in self.parts]
+    def _refined(self, link: Any, direction: Array, options: dict[str, Any]) -> Attempt:
+        train, held_out = (_without(part, direction, options["degree"]) for part in self.parts)
         number, steps, file = self.number - 1, options["max_steps"], self.file
         keeping: dict[str, Any] = {}
         if file is not None:
             keeping["state"] = file.state(number, steps)
             keeping["callback"] = lambda state: file.save_state(number, steps, state)
-        found = refine(parts[0], self.rows, self.weights, held_out=parts[1], link=link, **options, **keeping)
+        found = refine(train, self.rows, self.weights, held_out=held_out, link=link, **options, **keeping)
         if found.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
+        y = self.parts[1].labels()
+        prediction = found.held_out + (y - held_out.labels())
         if options["n_features"] is None:
-            variance = float(np.var(np.concatenate([part.labels() for part in parts]))) or 1.0
-            found = _without_negligible(found, found.held_out_error * variance)
-        joined = _joined(found, direction, self.constant)
-        readout = calibrated(joined, self.judge, options["degree"], options["seed"])
-        return readout, found.n_passes, found.n_steps
+            found = _without_negligible(found, float(np.mean((y - prediction) ** 2)))
+        readout = replace(_joined(found, direction), r2=r2(prediction, y))
+        return Attempt(readout, prediction, found.n_passes, found.n_steps)
 
 
-def _without(source: SampleSource, direction: Array, constant: float, degree: int) -> SampleSource:
-    """Return the samples with labels less <direction, F> and a constant."""
+def _without(source: SampleSource, direction: Array, degree: int) -> SampleSource:
+    """Return the samples with labels less <direction, F>."""
     if not direction.any():
-        return source if constant == 0.0 else source.with_labels(source.labels() - constant)
-    parts = [y - H[:, 0] - constant for _, H, y in latent_chunks(source, direction[np.newaxis], degree)]
+        return source
+    parts = [y - H[:, 0] for _, H, y in latent_chunks(source, direction[np.newaxis], degree)]
     return source.with_labels(np.concatenate(parts))
 
 
@@ -232,7 +231,7 @@ def _without_negligible(refined: Refined, error: float) -> Refined:
     return replace(refined, features=refined.features[kept], weights=refined.weights[kept])
 
 
-def _joined(refined: Refined, direction: Array, constant: float) -> Readout:
+def _joined(refined: Refined, direction: Array) -> Readout:
     """Return the refined model plus <direction, F> as a readout of orthonormal features."""
     features, weights, link = refined.features, refined.weights, refined.link
     slopes = features @ direction
@@ -242,7 +241,9 @@ def _joined(refined: Refined, direction: Array, constant: float) -> Readout:
     if length > 1e-9 * float(np.linalg.norm(direction)):
         features = np.vstack([features, rest / length])
         weights, slopes = np.append(weights, 0.0), np.append(slopes, length)
-    offset, intercept = refined.offset, constant
+    offset, intercept = refined.offset, 0.0
     if link.name == "identity":
-        offset, intercept = 0.0, constant + refined.offset
+        offset, intercept = 0.0, offset
+    elif isinstance(link, ScaledLink):
+        link, intercept = replace(link, offset=0.0), link.offset
     return Readout(features, weights, slopes, intercept, link, 0.0, offset)
