@@ -110,12 +110,12 @@ class ScaledLink:
 
     Attributes
     ----------
-    base : Link or FittedLink
+    base : AnyLink
         g.
     scale, offset : float
     """
 
-    base: Link | FittedLink
+    base: AnyLink
     scale: float
     offset: float
 
@@ -218,7 +218,7 @@ def fit_scale(link: AnyLink, h: ArrayLike, y: ArrayLike) -> tuple[ScaledLink, fl
     unit = float(y.std()) or 1.0  # of the labels: the solver's tolerances are relative to 1
 
     def residuals(p: Array) -> Array:
-        return p[0] + p[1] * base(p[3] + p[2] * h) - y / unit
+        return np.asarray(p[0] + p[1] * base(p[3] + p[2] * h) - y / unit)
 
     def jacobian(p: Array) -> Array:
         z = p[3] + p[2] * h

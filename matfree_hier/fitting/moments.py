@@ -159,8 +159,8 @@ class LinearFit:
 
     @property
     def helps(self) -> bool:
-        """Whether the fit beats the mean by more than the standard error of the difference over folds."""
-        return is_better(self.errors, self.errors_of_mean)
+        """Whether the fit beats the mean by more than 2.5 standard errors of the difference over folds."""
+        return is_better(self.errors, self.errors_of_mean, by=EVIDENCE)
 
     @property
     def r2(self) -> float:

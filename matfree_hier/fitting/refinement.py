@@ -119,6 +119,8 @@ class Refinement:
         self.error = self.start_error = self.best_error = np.inf
         self.level = self.best_level = _FIRST_RIDGE
         self.optimism, self.last_step = 1.0, 0
+        self.factor: Factor
+        self.best: Factor
         self.records: list[tuple[float, ...]] = []
 
     # --- the course ----------------------------------------------------------------------------------------
