@@ -1,0 +1,77 @@
+"""What the refined estimator reaches: held-out errors on teachers it was not tuned on, with its defaults."""
+
+import numpy as np
+import pytest
+
+from matfree_hier.estimator import HierarchicalSpectralRegressor
+from matfree_hier.model import HierarchicalModel
+from matfree_hier.recovery import overlaps
+
+
+def relative_error(teacher, ratio, seed, estimator="refined"):
+    """Mean squared error over the variance of the noise-free target, on 20,000 new samples."""
+    X, y = teacher.sample(int(ratio * teacher.n_packed), seed)
+    model = HierarchicalSpectralRegressor(teacher.degree, estimator=estimator).fit(X, y)
+    assert model.report_.n_steps <= 40
+    X, _ = teacher.sample(20_000, seed + 1)
+    target = teacher.predict(X)
+    return np.mean((model.predict(X) - target) ** 2) / target.var()
+
+
+@pytest.mark.parametrize(("ratio", "bar"), [(32, 0.03), (64, 0.005)])
+def test_many_features_of_few_inputs_are_refined_beyond_the_papers_law(ratio, bar):
+    assert relative_error(HierarchicalModel(16, 2, 68, 1.0, seed=911), ratio, 912) < bar
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_the_error_falls_faster_than_the_papers_law_by_half_a_power():
+    ratios = np.array([8, 16, 32, 64])
+    errors = np.array(
+        [
+            [relative_error(HierarchicalModel(16, 2, 68, 1.0, seed=s), ratio, s + 1) for ratio in ratios]
+            for s in (911, 914, 917, 920, 923)
+        ]
+    )
+    medians = np.median(errors, axis=0)
+    assert (medians[2:] < [0.03, 0.005]).all()
+    assert np.polyfit(np.log(ratios), np.log(medians), 1)[0] < -1.0  # the paper's exponent is -1/2
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("ratio", "bar"), [(20, 0.22), (50, 0.065)])
+def test_the_table_of_forty_inputs(ratio, bar):
+    errors = [
+        relative_error(HierarchicalModel(40, 2, 30, 1.0, seed=s), ratio, s + 1) for s in range(901, 916, 3)
+    ]
+    assert np.median(errors) < bar
+    assert np.max(errors) < 1.3 * bar
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("teacher", [{"noise_std": 0.5}, {"gamma": 0.4, "link": "tanh"}])
+def test_refined_is_never_worse_than_spectral_with_noise_or_a_link(teacher):
+    for seed in (941, 944, 947):
+        model = HierarchicalModel(20, 2, 20, seed=seed, **teacher)
+        for ratio in (5, 10, 20, 40):
+            spectral, refined = (relative_error(model, ratio, seed + 1, e) for e in ("spectral", "refined"))
+            assert refined <= spectral
+            assert ratio <= 10 or refined < 0.99 * spectral
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("link", ["tanh", "auto"])
+def test_the_papers_own_task_is_solved(link):
+    k = np.arange(1, 12)
+    signs = np.random.default_rng(1001).choice([-1.0, 1.0], 11)
+    weights = np.sqrt(2.0) * 11.0**-0.2 * k**-0.4 * signs  # theirs are of h^2 - 1, without the 1/sqrt 2
+    teacher = HierarchicalModel(120, 2, weights=weights, link="tanh", seed=1001)
+    X, y = teacher.sample(254_608, 1002, np.float32)
+    mean, spread = y.mean(), y.std()
+    model = HierarchicalSpectralRegressor(link=link).fit(X, (y - mean) / spread)
+    assert overlaps(model.features_, teacher.features_).mean() > 0.999
+    X, y = teacher.sample(20_000, 1003)
+    assert np.mean((spread * model.predict(X) + mean - y) ** 2) < 0.002 * y.var()
