@@ -18,6 +18,7 @@ from matfree_hier.fitting.prepare import Preparation, fit_preparation, materiali
 from matfree_hier.fitting.readout import read_paper, read_squares
 from matfree_hier.fitting.spectral import Candidates, find_candidates, with_operator_labels
 from matfree_hier.fitting.stages import LinearPart, Outcome, fit_linear, refine_readout
+from matfree_hier.labels import LabelTransform
 from matfree_hier.operator import MomentOperator, project, single_threaded_blas
 from matfree_hier.packing import check_size, multi_index
 from matfree_hier.sources import SampleSource, open_source
@@ -105,6 +106,8 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
     intercept_ : float
     spectrum_ : EigenResult
     preparation_ : Preparation
+    label_transform_ : LabelTransform or None
+        Of the labels less the linear part; None for a callable that was stored.
     report_ : FitReport
     status_ : Status
     n_features_in_, feature_names_in_
@@ -232,7 +235,7 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
             )
             for part in split(source, share, seeds[2])
         )
-        found = self._find(train, seeds[3])
+        found, label_transform = self._find(train, seeds[3])
         if paper:
             readout = read_paper(held_out, found.features[found.outside], self.degree, self.link)
         else:
@@ -262,17 +265,17 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
                 progress=self.progress,
                 file=file,
             )
-        return self._settled(source, linear, preparation, found, readout.r2, outcome)
+        return self._settled(source, linear, preparation, label_transform, found, readout.r2, outcome)
 
     def _n_features(self) -> int | None:
         return None if self.n_features == "auto" else int(self.n_features)
 
-    def _find(self, train: SampleSource, seed: int) -> Candidates:
+    def _find(self, train: SampleSource, seed: int) -> tuple[Candidates, LabelTransform]:
         paper = self.estimator == "paper"
         transform = self.label_transform
         if isinstance(transform, str) and transform == "auto":
             transform = "identity" if paper else "normalised"
-        labelled, n_passes = with_operator_labels(
+        labelled, transform, n_passes = with_operator_labels(
             train,
             self.degree,
             transform,
@@ -295,13 +298,14 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
             run_file=self.run_file,
             progress=self.progress,
         )
-        return replace(found, n_passes=found.n_passes + n_passes)
+        return replace(found, n_passes=found.n_passes + n_passes), transform
 
     def _settled(
         self,
         source: SampleSource,
         linear: LinearPart,
         preparation: Preparation,
+        label_transform: LabelTransform,
         found: Candidates,
         spectral_r2: float,
         outcome: Outcome,
@@ -341,7 +345,16 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
             spectral_r2=spectral_r2,
         )
         named = hasattr(self, "feature_names_in_")
-        return Fitted(readout, linear.coef, preparation, source.input_names, named, found.spectrum, report)
+        return Fitted(
+            readout,
+            linear.coef,
+            preparation,
+            label_transform,
+            source.input_names,
+            named,
+            found.spectrum,
+            report,
+        )
 
     def _adopt(self, fitted: Fitted) -> None:
         """Set the fitted attributes."""
@@ -356,6 +369,7 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
         self.features_, self.weights_, self.slopes_ = readout.features, readout.weights, readout.slopes
         self.link_, self.intercept_, self.coef_ = readout.link, readout.intercept, fitted.coef
         self.spectrum_, self.preparation_ = fitted.spectrum, fitted.preparation
+        self.label_transform_ = fitted.label_transform
         self.report_, self.status_ = fitted.report, fitted.report.status
 
     # --- using it ------------------------------------------------------------------------------------------

@@ -14,10 +14,12 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from matfree_hier.estimator import HierarchicalSpectralRegressor
+from matfree_hier.labels import fit_label_transform
 from matfree_hier.links import FittedLink
 from matfree_hier.model import HierarchicalModel
 from matfree_hier.sources import open_source
 from matfree_hier.status import NotConverged, RunFileError, Status
+from matfree_hier.theory import simulate_labels
 
 TEACHER = HierarchicalModel(8, 2, weights=[0.8, -0.5, 0.33], seed=23)  # D = 36
 # Of degree 1 latents are exactly normal, and every feature is found: no correction of order 1/d.
@@ -307,6 +309,35 @@ def test_the_same_random_state_gives_the_same_bits():
         HierarchicalSpectralRegressor(random_state=state).fit(X, y)
 
 
+# --- labels ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("transform", ["identity", "clip", "tanh", "rank", "normalised", np.arcsinh])
+def test_every_label_transform_finds_features_and_stays_with_the_fit(tmp_path, transform):
+    X, y = samples(4000, teacher=EXACT)
+    model = HierarchicalSpectralRegressor(1, label_transform=transform, run_file=tmp_path / "run.h5").fit(
+        X, y
+    )
+    assert overlaps(model.features_, EXACT.features_).min() > 0.9
+    fitted = model.label_transform_
+    again = HierarchicalSpectralRegressor.load(tmp_path / "run.h5").label_transform_
+    if callable(transform):
+        assert fitted.function is transform
+        assert again is None
+    else:
+        assert again.name == fitted.name == transform
+        assert again.mean == fitted.mean
+
+
+def test_the_best_label_transform_of_a_known_model_can_be_given():
+    X, y = samples(4000, teacher=EXACT)
+    model = simulate_labels(EXACT.weights_, 100_000, 41)
+    best = fit_label_transform("optimal", y, model=(model[0], model[1][:, 0]))
+    model = HierarchicalSpectralRegressor(1, label_transform=best).fit(X, y)
+    assert model.label_transform_ is best
+    assert overlaps(model.features_, EXACT.features_).min() > 0.9
+
+
 # --- links -------------------------------------------------------------------------------------------------
 
 
@@ -338,6 +369,9 @@ def test_a_stored_fit_comes_back_to_the_last_bit(tmp_path, prepare, estimator):
     assert str(again.report_) == str(model.report_)
     assert again.get_params() == model.get_params()
     assert_array_equal(again.spectrum_.eigenvalues, model.spectrum_.eigenvalues)
+    assert again.label_transform_.name == ("identity" if estimator == "paper" else "normalised")
+    for name, value in model.label_transform_.parameters.items():
+        assert_array_equal(again.label_transform_.parameters[name], value)
 
 
 def test_fits_without_features_and_with_names_are_stored(tmp_path):

@@ -19,7 +19,7 @@ def source(n, seed=29):
 
 
 def found(samples, *, residualise, transform="normalised", n_features=6):
-    labelled, _ = with_operator_labels(
+    labelled, _, _ = with_operator_labels(
         samples, 2, transform, residualise=residualise, dtype="float64", seed=7
     )
     operator = MomentOperator(labelled, degree=2)
@@ -29,7 +29,7 @@ def found(samples, *, residualise, transform="normalised", n_features=6):
 def test_labels_of_the_operator_are_the_transformed_ones():
     samples = source(2000)
     for name in ("clip", "normalised", None):
-        labelled, n_passes = with_operator_labels(
+        labelled, _, n_passes = with_operator_labels(
             samples, 2, name, residualise=False, dtype="float64", seed=7
         )
         transform = fit_label_transform(name, samples, degree=2)
@@ -41,7 +41,7 @@ def test_labels_of_the_operator_are_the_transformed_ones():
 
 def test_chaoses_are_subtracted_before_the_division():
     samples = source(3000)
-    labelled, n_passes = with_operator_labels(
+    labelled, _, n_passes = with_operator_labels(
         samples, 2, "normalised", residualise=True, dtype="float64", seed=7
     )
     transform = fit_label_transform("normalised", samples, degree=2)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from matfree_hier.fitting.prepare import Preparation
 from matfree_hier.fitting.readout import Readout
+from matfree_hier.labels import LabelTransform
 from matfree_hier.links import NAMES, AnyLink, FittedLink, Link, ScaledLink, with_parameters
 from matfree_hier.links import link as named_link
 from matfree_hier.result import EigenResult
@@ -112,6 +113,8 @@ class Fitted:
     coef : ndarray of float64, shape (d,)
         The linear part, on raw columns.
     preparation : Preparation
+    label_transform : LabelTransform or None
+        None for a callable that was stored.
     input_names : tuple of str
     named : bool
         Whether the data brought those names.
@@ -122,6 +125,7 @@ class Fitted:
     readout: Readout
     coef: Array
     preparation: Preparation
+    label_transform: LabelTransform | None
     input_names: tuple[str, ...]
     named: bool
     spectrum: EigenResult
@@ -133,6 +137,8 @@ class Fitted:
             "coef": self.coef,
             "preparation": self.preparation.name,
             "preparation_arrays": dict(self.preparation.arrays),
+            "label_transform": "callable" if self.label_transform is None else self.label_transform.name,
+            "label_parameters": {} if self.label_transform is None else dict(self.label_transform.parameters),
             "input_names": list(self.input_names),
             "named": self.named,
             "spectrum": self.spectrum.to_arrays(),
@@ -170,6 +176,9 @@ class Fitted:
             readout_from(values, link),
             values["coef"],
             Preparation(values["preparation"], values["preparation_arrays"]),
+            None
+            if values["label_transform"] == "callable"
+            else LabelTransform.from_parameters(values["label_transform"], values["label_parameters"]),
             tuple(values["input_names"]),
             values["named"],
             EigenResult.from_arrays(values["spectrum"]),

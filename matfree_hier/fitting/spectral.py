@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from matfree_hier.eigen import top_eigenpairs
 from matfree_hier.fitting.residualize import residualize
-from matfree_hier.labels import fit_label_transform, input_sizes
+from matfree_hier.labels import LabelTransform, fit_label_transform, input_sizes
 from matfree_hier.recovery import outliers
 from matfree_hier.status import NotConverged, Status
 from matfree_hier.theory import predict_spectrum
@@ -30,8 +30,8 @@ _BULK_ROWS = 20_000  # samples from which the bulk's edges are predicted
 
 def with_operator_labels(
     source: SampleSource, degree: int, transform: Any, *, residualise: bool, dtype: Any, seed: int
-) -> tuple[SampleSource, float]:
-    """Return the samples with the labels of the operator, and the passes that this took.
+) -> tuple[SampleSource, LabelTransform, float]:
+    """Return the samples with the labels of the operator, their transform, and the passes that this took.
 
     Labels are transformed; then what their low even chaoses predict is subtracted, where that takes variance
     away (`residualize`); "normalised" ones are divided by |F(x)|^2/D last. In this order each finds more
@@ -58,9 +58,9 @@ def with_operator_labels(
         sizes = input_sizes(chunk.X, degree)
         t[rows], divisors[rows] = fitted(np.asarray(chunk.y), sizes), fitted.divisors(sizes)
     if not residualise:
-        return source.with_labels(t), 0.0
+        return source.with_labels(t), fitted, 0.0
     left = residualize(source.with_labels(t * divisors), degree, dtype=dtype, seed=seed)
-    return source.with_labels(left.labels / divisors if left.helps else t), left.n_passes
+    return source.with_labels(left.labels / divisors if left.helps else t), fitted, left.n_passes
 
 
 @dataclass(frozen=True, eq=False)
