@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from matfree_hier.kernels import squared_norms
-from matfree_hier.links import FittedLink, fit_link
+from matfree_hier.linkfit import fit_link
+from matfree_hier.links import FittedLink
 from matfree_hier.packing import n_packed
 from matfree_hier.quantiles import Reduce, Summary
 from matfree_hier.theory import conditional_signal, optimal_transform

@@ -20,7 +20,8 @@ from matfree_hier.fitting.moments import (
     refit,
     shuffled_ranks,
 )
-from matfree_hier.links import AnyLink, FittedLink, ScaledLink, fit_link
+from matfree_hier.linkfit import fit_link
+from matfree_hier.links import AnyLink, FittedLink, ScaledLink
 from matfree_hier.links import link as named_link
 from matfree_hier.operator import project
 from matfree_hier.recovery import t_statistics

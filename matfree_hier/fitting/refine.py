@@ -49,8 +49,6 @@ def refine(
 ) -> Refined:
     """Fit y = g(offset + sum_k weights_k (h_k^2 - 1)/sqrt 2) by least squares, from a spectral estimate.
 
-    A link that is given is so but for the units of the labels: its `ScaledLink` is fitted.
-
     Steps are taken on one part of the samples under a penalty that falls, components are added and removed
     and the best step is chosen on the held-out rest, and then all samples are fitted with those choices: so
     the held-out error is never above that of the start. A step is one backward and one forward product:
@@ -70,7 +68,8 @@ def refine(
         Samples that the start has not seen either; by default 5000 of those of `source` are set aside,
         but 2 % at least and 10 % at most.
     link : str, callable, Link or FittedLink
-        g: a name, "auto" to fit one on the way, or a callable (with its ``derivative``, if it has one).
+        g: a name, "auto" to fit one on the way, or a callable (with its ``derivative``, if it has one). One
+        that is given is so but for the units of the labels: what is returned is a `ScaledLink`.
     n_features : int, optional
         The number of components; by default it is chosen on the held-out samples.
     max_steps : int
@@ -154,8 +153,8 @@ class _Bar:
     def show(self, run: Refinement) -> None:
         """Show the step just taken."""
         self._bar.n = run.step
-        error = run.best_error
-        self._bar.set_postfix_str(f"held-out error {error:.2e}, {int(run.records[-1][-1])} components")
+        count = int(run.records[-1][-1])
+        self._bar.set_postfix_str(f"held-out error {run.best_error:.2e}, {count} components")
 
     def keep(self, run: Refinement) -> None:
         """Hand the state out."""

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from matfree_hier.fitting.factor import Factor, Samples, Work
 from matfree_hier.fitting.sensing import Sensing
-from matfree_hier.links import AnyLink, FittedLink, ScaledLink, fit_link, fit_scale, with_parameters
+from matfree_hier.linkfit import fit_link, fit_scale
+from matfree_hier.links import AnyLink, FittedLink, ScaledLink, with_parameters
 from matfree_hier.links import link as named_link
 from matfree_hier.status import Status
 
