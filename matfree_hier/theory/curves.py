@@ -8,7 +8,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from matfree_hier.links import AnyLink, fit_link
+from matfree_hier.linkfit import fit_link
+from matfree_hier.links import AnyLink
 from matfree_hier.links import link as as_link
 from matfree_hier.theory.checks import finite, positive
 from matfree_hier.theory.resolvent import predict_spectrum
