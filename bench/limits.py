@@ -94,7 +94,7 @@ def recover(point: dict[str, Any], seed: int, run_file: str) -> dict[str, Any]:
     weights = alternating_weights(point["n_features"], point["gamma"])
     teacher = HierarchicalModel(point["n_inputs"], point["degree"], weights=weights, seed=seed)
     X, y = teacher.sample(point["n_samples"], seed + 1, np.float32)
-    C = MomentOperator(X, y, degree=point["degree"], dtype="float32", label_transform="clip")
+    C = MomentOperator(X, y, degree=point["degree"], dtype="float32", label_transform="normalised")
     found = solved(
         top_eigenpairs(
             C,
