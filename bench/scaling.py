@@ -286,7 +286,7 @@ def draw(case: Case, curves: list[Curve], predictions: dict[float, Array]) -> Fi
     columns = min(3, len(gammas))
     n_rows = -(-len(gammas) // columns)
     figure = Figure(figsize=(4.3 * columns, 3.5 * n_rows), layout="constrained")
-    panels = np.atleast_1d(figure.subplots(n_rows, columns, sharex=True)).ravel()
+    panels = np.atleast_1d(figure.subplots(n_rows, columns)).ravel()
     for panel in panels[len(gammas) :]:
         panel.set_axis_off()
     for gamma, panel in zip(gammas, panels, strict=False):
@@ -335,6 +335,8 @@ def _panel(axes: Axes, gamma: float, curves: list[Curve], predicted: Array) -> N
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter("{x:g}")
     axes.set_yscale("log")
+    if gamma < 0.5:  # below that of the theory's first point is noise
+        axes.set_ylim(bottom=float(quantity(predicted).min()) / 3.0)
     plain_ticks(axes.yaxis)
     axes.set_title(f"gamma = {gamma:g}", fontsize=10)
     axes.set_xlabel("n / D")
