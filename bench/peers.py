@@ -9,6 +9,7 @@ import numba
 import numpy as np
 from matplotlib.figure import Figure
 
+from matfree_hier.bench import rivals
 from matfree_hier.bench.experiment import format_table, size_text
 from matfree_hier.bench.grid import Case, Check, Entry, Grid, Point, Summary, run_grid
 from matfree_hier.bench.measure import ChildError, Spread, run_isolated
@@ -37,7 +38,8 @@ def run(options: Options) -> list[str]:
 def points(case: Case) -> list[Point]:
     """Return a point for each route."""
     shared = {key: case[key] for key in ("degree", "n_inputs", "n_samples", "n_features", "gamma")}
-    return [shared | {"route": route, "threads": numba.get_num_threads()} for route in case["routes"]]
+    shared["threads"] = numba.get_num_threads()
+    return [shared | {"route": route, "settings": rivals.SETTINGS[route]} for route in case["routes"]]
 
 
 def compute(point: Point, seed: int) -> dict[str, Any]:
@@ -75,7 +77,7 @@ def summarise(case: Case, entries: list[Entry]) -> Summary:
     lines = [
         format_table(headers, table),
         "",
-        *(f"{route}: {WHAT[route]}" for route in case["routes"]),
+        *(f"{route}: {WHAT[route]}; {rivals.SETTINGS[route]}" for route in case["routes"]),
         "seconds: of the processor where one thread works, else of the clock; medians and ranges;",
         f"overlap^2: mean over features; a route that stays below {SHORT:g} of the best is not compared.",
     ]
