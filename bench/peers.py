@@ -79,6 +79,7 @@ def summarise(case: Case, entries: list[Entry]) -> Summary:
         "",
         *(f"{route}: {WHAT[route]}; {rivals.SETTINGS[route]}" for route in case["routes"]),
         "seconds: of the processor where one thread works, else of the clock; medians and ranges;",
+        "memory: the highest of the whole process, samples and libraries included;",
         f"overlap^2: mean over features; a route that stays below {SHORT:g} of the best is not compared.",
     ]
     checks = [

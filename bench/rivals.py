@@ -271,7 +271,7 @@ def run_route(point: Mapping[str, Any], seed: int) -> dict[str, Any]:
         "seconds": time.perf_counter() - clock,
         "processor_seconds": time.process_time() - processor,
         "n_passes": float(found.n_passes),
-        "peak_bytes": memory.read(),
+        "peak_bytes": memory.baseline + memory.read(),
         "overlap": float(np.mean(overlaps(np.asarray(found.features, np.float64), truth.features_))),
     }
 
