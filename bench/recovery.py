@@ -201,7 +201,7 @@ def _figure(case: Case, columns: dict[str, Any]) -> Figure:
         n,
         found,
         predicted=(n, predicted.mean(axis=0)),
-        thresholds=n_k.mean(axis=(0, 1)),
+        thresholds=n_k[:, -1].mean(axis=0),
         scale=(units, "$n / d^q$"),
         axes=left,
     )

@@ -30,7 +30,7 @@ def compute(point: Point, seed: int) -> dict[str, Any]:
     found = spectral_density(C, seed=seed, n_grid=N_GRID, progress=False)
     t, h, norms = recovery.population(teacher, C, seed)
     expected = theory.predict_spectrum(t, C.n_samples, teacher.n_packed, h, norms)
-    bulk = theory.bulk_density(found.grid, t, C.n_samples, teacher.n_packed, norms, found.width)
+    bulk = theory.bulk_density(found.grid, t, C.n_samples, teacher.n_packed, norms)
     return {
         "grid": found.grid,
         "density": found.density,
@@ -38,10 +38,16 @@ def compute(point: Point, seed: int) -> dict[str, Any]:
         "edges": found.bulk_edges,
         "outliers": found.outliers,
         "n_passes": found.n_passes,
-        "predicted_density": bulk,
+        "predicted_density": smoothed(bulk, found.grid, found.width),
         "predicted_edges": np.array([expected.edge_left, expected.edge_right]),
         "predicted_outliers": expected.eigenvalues,
     }
+
+
+def smoothed(density: Array, grid: Array, width: float) -> Array:
+    """Return a density smoothed as the estimate is, by a Gaussian of standard deviation ``width``."""
+    kernel = np.exp(-0.5 * ((grid[:, None] - grid) / width) ** 2)
+    return np.asarray(kernel @ density * (grid[1] - grid[0]) / (width * np.sqrt(2 * np.pi)))
 
 
 def matched(outliers: Array, expected: Array) -> Array:
@@ -149,7 +155,6 @@ def _figure(case: Case, entries: list[Entry]) -> Figure:
         panel.set_ylabel(f"n/D = {point['n_samples'] / recovery.n_packed(point):.3g}\ndensity")
         if panel is not panels[-1]:
             panel.set_xlabel("")
-        if panel is not panels[0]:
             panel.get_legend().remove()
     figure.suptitle(recovery.title(case), fontsize=10)
     return figure

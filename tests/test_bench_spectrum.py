@@ -42,6 +42,13 @@ def test_the_summary_has_a_line_for_each_feature_and_a_panel_for_each_number_of_
     assert len(summary.figures["density"].axes) == 2
 
 
+def test_smoothing_keeps_the_mass_and_adds_the_width():
+    grid = np.linspace(-4, 4, 401)
+    narrow = np.exp(-0.5 * (grid / 0.3) ** 2) / (0.3 * np.sqrt(2 * np.pi))
+    wide = spectrum.smoothed(narrow, grid, 0.4)
+    assert wide == pytest.approx(np.exp(-0.5 * (grid / 0.5) ** 2) / (0.5 * np.sqrt(2 * np.pi)), abs=1e-4)
+
+
 def test_outliers_are_matched_by_rank_and_sign_and_those_missing_are_nan():
     found = spectrum.matched(np.array([0.9, 0.5, -0.4]), np.array([0.4, -0.5, np.nan, 0.8, -0.3]))
     assert found[[0, 1, 3]].tolist() == [0.5, -0.4, 0.9]

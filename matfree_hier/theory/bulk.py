@@ -11,7 +11,7 @@ from matfree_hier.theory.checks import finite, positive
 
 Array: TypeAlias = NDArray[np.float64]
 
-_LABELS = 2048  # labels whose mean stands for the expectation: a density is smooth
+_LABELS = 1024  # labels whose mean stands for the expectation: a density is smooth
 _STEPS = 40  # of the way down to the real axis
 _NEWTON = 3  # corrections a step
 
@@ -35,7 +35,7 @@ def bulk_density(
     x : array_like of float, shape (m,)
         Where the density is wanted.
     t : array_like of float, shape (N,)
-        Transformed labels; of many, some 2000 at even distances in their order are used.
+        Transformed labels; of many, some 1000 at even distances in their order are used.
     n : float
         Number of samples of the operator; need not be N.
     n_packed : int
