@@ -31,7 +31,9 @@ __all__ = [
     "n_packed",
     "pack",
     "position",
+    "positions",
     "unpack",
+    "unpacking_weights",
 ]
 
 _LARGEST = 2**63 - 1  # of an index
@@ -158,6 +160,34 @@ def position(index: Sequence[int], d: int) -> int:
     return n - 1 - sum(comb(d - 2 - i + q - r, q - r) for r, i in enumerate(ordered) if i < d - 1)
 
 
+def positions(index: NDArray[np.int64], d: int) -> NDArray[np.int64]:
+    """Rank many multi-indices at once.
+
+    Parameters
+    ----------
+    index : ndarray of int64, shape (m, q)
+        Rows i_1 <= ... <= i_q of indices in 0..d-1; neither order nor range is checked.
+    d : int
+        Number of inputs.
+
+    Returns
+    -------
+    ndarray of int64, shape (m,)
+        Row by row what `position` returns. Cost and memory O(m q).
+
+    Raises
+    ------
+    ValueError
+        If D is past 2**63 - 1.
+    """
+    q = index.shape[1]
+    ranks = np.full(len(index), check_size(d, q) - 1, dtype=np.int64)
+    for r in range(q):
+        behind = np.array([comb(d - 2 - i + q - r, q - r) if i < d - 1 else 0 for i in range(d)], np.int64)
+        ranks -= behind[index[:, r]]
+    return ranks
+
+
 def multi_index(position: int, d: int, q: int) -> tuple[int, ...]:
     """Unrank a packed position: the multi-index that stands there.
 
@@ -252,7 +282,7 @@ def unpack(v: ArrayLike, d: int, q: int) -> NDArray[Any]:
     n_tensor = check_size(d, q, tensor=True)
     v = _coordinates(v, "v", n_packed(d, q))
     check_memory(n_tensor * v.itemsize * (v.size // len(v)), f"A tensor of {n_tensor} entries")
-    block = v.reshape(1, len(v), -1) * _weights(d, q, v.dtype)
+    block = v.reshape(1, len(v), -1) * _column(unpacking_weights(d, q), v.dtype)
     lead = 1
     for r in range(q, 1, -1):  # split the first of r symmetric axes off, then the next
         parents = np.empty(d * n_packed(d, r - 1), dtype=np.int64)
@@ -298,7 +328,9 @@ def pack(T: ArrayLike, d: int, q: int) -> NDArray[Any]:
         for source, new in _removals(d, r):
             joined[:, new] += block[:, source[new]]
         block = joined
-    result: NDArray[Any] = (block * _weights(d, q, T.dtype)).reshape(block.shape[1], *T.shape[1:])
+    result: NDArray[Any] = (block * _column(unpacking_weights(d, q), T.dtype)).reshape(
+        block.shape[1], *T.shape[1:]
+    )
     return result
 
 
@@ -310,26 +342,27 @@ def _removals(d: int, r: int) -> list[tuple[NDArray[np.int64], NDArray[np.bool_]
     """
     index = multi_indices(d, r)
     n_rest = n_packed(d, r - 1)
-    behind = [np.array([comb(d - 2 - i + m, m) if i < d - 1 else 0 for i in range(d)]) for m in range(1, r)]
     removals = []
     for s in range(r):
-        rest = np.delete(index, s, axis=1)
-        place = n_rest - 1 - sum(behind[r - 2 - t][rest[:, t]] for t in range(r - 1))
+        place = positions(np.delete(index, s, axis=1), d)
         new = index[:, s] != index[:, s - 1] if s else np.ones(len(index), dtype=np.bool_)
         removals.append((index[:, s] * n_rest + place, new))
     return removals
 
 
-def _weights(d: int, q: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return sqrt(alpha! / q!) for each packed position, shape (D, 1)."""
+def unpacking_weights(d: int, q: int) -> NDArray[np.float64]:
+    """Return sqrt(alpha!/q!) for each packed position, shape (D,): what `unpack` multiplies it by."""
     index = multi_indices(d, q)
     run = np.ones(len(index), dtype=np.int64)
     orders = np.ones(len(index))  # alpha! grows by the length of the run of equal indices
     for s in range(1, q):
         run = np.where(index[:, s] == index[:, s - 1], run + 1, 1)
         orders *= run
-    weights: NDArray[Any] = np.sqrt(orders / factorial(q)).astype(dtype)
-    return weights[:, np.newaxis]
+    return np.sqrt(orders / factorial(q))
+
+
+def _column(values: NDArray[np.float64], dtype: np.dtype[Any]) -> NDArray[Any]:
+    return values.astype(dtype)[:, np.newaxis]
 
 
 def _coordinates(v: ArrayLike, name: str, n: int) -> NDArray[Any]:
