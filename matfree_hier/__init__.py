@@ -11,8 +11,10 @@ if TYPE_CHECKING:
     from matfree_hier import density as density
     from matfree_hier import labels as labels
     from matfree_hier import links as links
+    from matfree_hier import metric as metric
     from matfree_hier import packing as packing
     from matfree_hier import recovery as recovery
+    from matfree_hier import smooth as smooth
     from matfree_hier import theory as theory
     from matfree_hier.density import SpectralDensity as SpectralDensity
     from matfree_hier.density import spectral_density as spectral_density
@@ -40,11 +42,13 @@ _HOMES = {
     "estimator": ("HierarchicalSpectralRegressor",),
     "labels": (),
     "links": (),
+    "metric": (),
     "model": ("HierarchicalModel",),
     "operator": ("MomentOperator",),
     "packing": (),
     "recovery": (),
     "result": ("EigenResult", "History"),
+    "smooth": (),
     "sources": ("SampleSource", "open_source"),
     "status": ("InputError", "NotConverged", "RunFileError", "Status"),
     "store": ("RunFile",),
@@ -67,9 +71,11 @@ __all__ = [
     "density",
     "labels",
     "links",
+    "metric",
     "open_source",
     "packing",
     "recovery",
+    "smooth",
     "spectral_density",
     "theory",
     "top_eigenpairs",

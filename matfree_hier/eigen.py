@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from matfree_hier.interrupts import Interrupts
+from matfree_hier.metric import Metric
 from matfree_hier.operator import MomentOperator, single_threaded_blas
 from matfree_hier.progress import SolveProgress
 from matfree_hier.result import EigenResult, History
@@ -16,6 +17,7 @@ from matfree_hier.solvers import peers
 from matfree_hier.solvers.arguments import (
     as_operator,
     checked_start,
+    metric_space,
     probe,
     require_one_of,
     require_symmetric,
@@ -27,6 +29,7 @@ from matfree_hier.solvers.products import OperatorFault, Products
 from matfree_hier.solvers.records import Outcome
 from matfree_hier.solvers.remembered import RememberedProducts
 from matfree_hier.solvers.resume import StoredSolve, digest, fingerprint
+from matfree_hier.solvers.space import PLAIN, Space
 from matfree_hier.solvers.stopping import OutlierRule, ResidualRule, Rule
 from matfree_hier.solvers.subspace import with_positive_peaks
 from matfree_hier.status import Status
@@ -64,8 +67,8 @@ def top_eigenpairs(
     max_passes: float = 100,
     seed: int = 3,
     start: ArrayLike | None = None,
-    metric: Any = None,
-    preconditioner: Any = None,
+    metric: Metric | None = None,
+    preconditioner: str | None = None,
     run_file: str | os.PathLike[str] | None = None,
     checkpoint_seconds: float = 30.0,
     progress: bool | None = None,
@@ -110,8 +113,15 @@ def top_eigenpairs(
         Of all that is random.
     start : array_like, shape (D,) or (D, s), optional
         Guesses of eigenvectors, good or not. Never written to.
-    metric, preconditioner : None
-        Reserved for generalised problems.
+    metric : Metric, optional
+        B, from `metric.smoothness`: C v = w B v is solved in place of C v = w v. Eigenvectors are then
+        orthonormal in u^T B v, and residuals are ``||C v - w B v||`` over the largest ``|w|``, which takes
+        the place of ||C|| everywhere; within a residual of each w is an eigenvalue, since B is at least the
+        identity. For methods "krylov", "lobpcg" and "dense" and residuals only. tau = 0 is the plain problem.
+    preconditioner : {"none", "jacobi", "amg", "exact"}, optional
+        What stands for the inverse of the metric, see `metric.preconditioner`; by default "exact" where a
+        factorisation is small and "amg" beyond. It takes no passes. The plain problem has no use for one:
+        there B is the identity, and so is the right preconditioner for both ends of the spectrum.
     run_file : path, optional
         ``PATH`` or ``PATH::NAME``: where state is kept so that a run that was killed goes on.
     checkpoint_seconds : float
@@ -149,10 +159,6 @@ def top_eigenpairs(
     require_one_of("which", which, _WHICH)
     require_one_of("method", method, _METHODS)
     require_one_of("stop", stop, ("residual", "outliers"))
-    for name, value in (("metric", metric), ("preconditioner", preconditioner)):
-        if value is not None:
-            msg = f"`{name}` must be None, got {value!r}: generalised problems are not available."
-            raise ValueError(msg)
     options = resolved_options(linear, k, which, tol, block_size, max_basis, max_passes, seed, stop)
     first = None if start is None else checked_start(start, size)
     if method == "gram" and not isinstance(linear, MomentOperator):
@@ -161,10 +167,11 @@ def top_eigenpairs(
     if stop == "outliers" and method in ("lobpcg", "arpack", "primme"):
         msg = f'`stop` must be "residual" for `method` "{method}", got {stop!r}.'
         raise ValueError(msg)
-    chosen = _choose(linear, options, stop) if method == "auto" else method
+    space, geometry = metric_space(metric, preconditioner, size, method, stop)
+    chosen = _choose(linear, options, stop, space) if method == "auto" else method
     remembers = chosen in ("lobpcg", "arpack", "primme")  # whose best pairs so far are not to be had
-    products = RememberedProducts(linear, options) if remembers else Products(linear)
-    solve = _Solve(products, options, chosen, stop, first, progress, callback)
+    products = RememberedProducts(linear, options, space) if remembers else Products(linear)
+    solve = _Solve(products, options, chosen, stop, first, progress, callback, space)
     with single_threaded_blas():
         if run_file is None:
             return solve.run(None)
@@ -172,7 +179,7 @@ def top_eigenpairs(
             operator = fingerprint(linear, lambda: probe(Products(linear), seed)[1])
         except OperatorFault:
             return solve.run(None)
-        configuration = solve.configuration(operator)
+        configuration = solve.configuration(operator) | geometry
         arguments = configuration | {"max_passes": max_passes, "checkpoint_seconds": checkpoint_seconds}
         with StoredSolve(run_file, configuration, arguments, checkpoint_seconds) as stored:
             return stored.result(options.max_passes) or solve.run(stored)
@@ -190,7 +197,9 @@ class _Solve:
         start: Array | None,
         progress: bool | None,
         callback: Callable[[EigenResult], object] | None,
+        space: Space,
     ) -> None:
+        self.space = space
         self.products, self.options, self.method, self.stop = products, options, method, stop
         self.start, self.progress, self.callback = start, progress, callback
         self.stopped_by_caller = False
@@ -242,26 +251,28 @@ class _Solve:
 
     def _in_one_call(self) -> Outcome:
         if self.method == "dense":
-            return peers.solve_dense(self.products, self.options)
+            return peers.solve_dense(self.products, self.options, self.space)
         if self.method == "gram":
             return peers.solve_gram(self.products, self.options)
-        solver = {
-            "lobpcg": peers.solve_lobpcg,
-            "arpack": peers.solve_arpack,
-            "primme": peers.solve_primme,
-        }[self.method]
+        if self.method == "lobpcg":
+            return peers.solve_lobpcg(self.products, self.options, self.start, self.space)
+        solver = {"arpack": peers.solve_arpack, "primme": peers.solve_primme}[self.method]
         return solver(self.products, self.options, self.start)
 
     def _krylov(self, interrupts: Interrupts, stored: StoredSolve | None) -> EigenResult:
         operator, options = self.products.operator, self.options
-        coarse = heavy_samples(operator) if isinstance(operator, MomentOperator) else None
+        coarse = None
+        if isinstance(operator, MomentOperator) and self.space is PLAIN:
+            coarse = heavy_samples(operator)
         rule: Rule = ResidualRule(options.tol)
         if self.stop == "outliers":
             rule = OutlierRule(options.tol, self.products.size, options.block_size, _edges(operator))
         if coarse is not None:
             interrupts.also(lambda: coarse.running)
         state = stored.state() if stored is not None else None
-        solver = BlockKrylov(self.products, options, rule, start=self.start, coarse=coarse, state=state)
+        solver = BlockKrylov(
+            self.products, options, rule, start=self.start, coarse=coarse, space=self.space, state=state
+        )
         with SolveProgress(self.progress, self.options.max_passes) as bar:
 
             def after_pass(solver: BlockKrylov, ritz: Ritz) -> None:
@@ -289,7 +300,12 @@ class _Solve:
 
     def _result(self, outcome: Outcome, history: History) -> EigenResult:
         C = self.products.operator
-        if isinstance(C, MomentOperator) and 0.0 < outcome.norm <= _ZERO * self.products.eps * abs(C.shift):
+        plain = self.space is PLAIN
+        if (
+            plain
+            and isinstance(C, MomentOperator)
+            and 0.0 < outcome.norm <= _ZERO * self.products.eps * abs(C.shift)
+        ):
             # Residuals over the norm would be rounding over rounding.
             message = f"The operator is zero to rounding, {outcome.norm:.1e}."
             zero = np.zeros_like(outcome.residuals)
@@ -320,7 +336,7 @@ def _edges(linear: LinearOperator[Any]) -> tuple[float, float] | None:
     return centre + predicted.edge_left, centre + predicted.edge_right
 
 
-def _choose(linear: LinearOperator[Any], options: Options, stop: str) -> str:
+def _choose(linear: LinearOperator[Any], options: Options, stop: str, space: Space) -> str:
     """Return the method that needs the fewest operations.
 
     Outliers close to the edge take block Krylov many passes, and the matrix shows them all after one: for
@@ -330,6 +346,6 @@ def _choose(linear: LinearOperator[Any], options: Options, stop: str) -> str:
     work = {
         "krylov": peers.work_krylov(linear, options),
         "dense": peers.work_dense(linear, options) / patience,
-        "gram": peers.work_gram(linear, options),
+        "gram": peers.work_gram(linear, options) if space is PLAIN else np.inf,
     }
     return min(work, key=lambda name: work[name])

@@ -193,10 +193,8 @@ def lift(A: Any, degree: int) -> Any:
     rows, columns, values = [], [], []
     for slot in range(degree):
         moved = index[:, slot]
-        if slot:  # one of several copies is enough
-            origins = np.flatnonzero(moved != index[:, slot - 1])
-        else:
-            origins = np.arange(size)
+        # One of several copies is enough.
+        origins = np.flatnonzero(moved != index[:, slot - 1]) if slot else np.arange(size)
         first, n_edges = above.indptr[moved[origins]], np.diff(above.indptr)[moved[origins]]
         which = np.repeat(np.arange(len(origins)), n_edges)
         edge = first[which] + np.arange(len(which)) - (np.cumsum(n_edges) - n_edges)[which]
@@ -250,7 +248,8 @@ class Metric:
         Cost O(d^3 + q D): those of L are the sums of q eigenvalues of the graph's Laplacian.
         """
         of_graph = np.maximum(np.linalg.eigvalsh(laplacian(self.weights).toarray()), 0.0)
-        return 1.0 + self.tau * of_graph[multi_indices(len(of_graph), self.degree)].sum(axis=1)
+        sums = of_graph[multi_indices(len(of_graph), self.degree)].sum(axis=1)
+        return np.asarray(1.0 + self.tau * sums)
 
     def fingerprint(self) -> str:
         """Return a hash of graph, degree and tau."""
@@ -337,7 +336,9 @@ def preconditioner(metric: Metric, kind: str) -> Inverse:
 
 def _exact(metric: Metric) -> Inverse:
     if metric.size <= FACTORED:
-        factors = splu(sp.csc_array(metric.matrix), permc_spec="MMD_AT_PLUS_A", options={"SymmetricMode": True})
+        factors = splu(
+            sp.csc_array(metric.matrix), permc_spec="MMD_AT_PLUS_A", options={"SymmetricMode": True}
+        )
         return lambda R: np.asfortranarray(factors.solve(np.asarray(R, dtype=np.float64)))
     multigrid = _multigrid(metric)
     return lambda R: _by_columns(

@@ -115,9 +115,9 @@ class EigenResult:
     eigenvalues : ndarray of float64, shape (k,)
         Sorted as asked: ``|w|`` descending for "LM", descending for "LA" and "BE", ascending for "SA".
     eigenvectors : ndarray of float64, shape (D, k)
-        Orthonormal columns; the entry of largest size of each is positive.
+        Orthonormal columns, in the metric where there is one; the entry of largest size of each is positive.
     residuals : ndarray of float64, shape (k,)
-        ``||C v - w v|| / ||C||``.
+        ``||C v - w v|| / ||C||``, with a metric B ``||C v - w B v||`` over the largest ``|w|``.
     norm : float
         Estimate of ``||C||`` (largest absolute Ritz value seen), which residuals are relative to.
     status : Status

@@ -26,6 +26,7 @@ def test_order_is_that_of_itertools(d: int, q: int) -> None:
     assert list(map(tuple, listed.tolist())) == expected
     assert [packing.multi_index(p, d, q) for p in range(len(expected))] == expected
     assert [packing.position(index, d) for index in expected] == list(range(len(expected)))
+    np.testing.assert_array_equal(packing.positions(listed, d), np.arange(len(expected)))
 
 
 def test_position_sorts_its_indices() -> None:

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
+from matfree_hier.metric import FACTORED, PRECONDITIONERS, Metric
+from matfree_hier.metric import preconditioner as inverse_of
 from matfree_hier.operator import MomentOperator
 from matfree_hier.solvers.products import Products
 from matfree_hier.solvers.records import Options
+from matfree_hier.solvers.space import PLAIN, MetricSpace, Space
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -83,6 +86,38 @@ def resolved_options(
     else:
         basis = min(size, _integer("max_basis", max_basis, least))
     return Options(k, which, float(tol), width, basis, float(max_passes), _integer("seed", seed, 0))
+
+
+def metric_space(
+    metric: Any, kind: str | None, size: int, method: str, stop: str
+) -> tuple[Space, dict[str, Any]]:
+    """Return the space of a solve, its preconditioner set up, and what it adds to the configuration."""
+    if kind is not None:
+        require_one_of("preconditioner", kind, PRECONDITIONERS)
+    if metric is None:
+        if kind not in (None, "none"):
+            msg = f'`preconditioner` must be None or "none" without a `metric`, got {kind!r}.'
+            raise ValueError(msg)
+        return PLAIN, {}
+    if not isinstance(metric, Metric):
+        msg = f"`metric` must be None or come from `metric.smoothness`, got {type(metric).__name__}."
+        raise TypeError(msg)
+    if metric.size != size:
+        msg = f"`metric` must be of the operator's size {size}, got {metric.size}."
+        raise ValueError(msg)
+    if method not in ("auto", "krylov", "lobpcg", "dense"):
+        msg = f'`method` must be "auto", "krylov", "lobpcg" or "dense" with a `metric`, got {method!r}.'
+        raise ValueError(msg)
+    if stop != "residual":
+        msg = f'`stop` must be "residual" with a `metric`, got {stop!r}.'
+        raise ValueError(msg)
+    if metric.tau == 0.0:
+        return PLAIN, {}
+    kind = kind or ("exact" if size <= FACTORED else "amg")
+    return MetricSpace(metric, inverse_of(metric, kind)), {
+        "metric": metric.fingerprint(),
+        "preconditioner": kind,
+    }
 
 
 def _default_width(linear: LinearOperator[Any], k: int, stop: str) -> int:

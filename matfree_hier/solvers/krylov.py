@@ -26,11 +26,10 @@ import numpy as np
 from matfree_hier.solvers.coarse import Model, solve_model
 from matfree_hier.solvers.products import OperatorFault, Products
 from matfree_hier.solvers.records import Options, Outcome, Ritz, State
+from matfree_hier.solvers.space import PLAIN, Space
 from matfree_hier.solvers.stopping import ResidualRule, RitzValues, Rule, may_be_displaced, verdict
 from matfree_hier.solvers.subspace import (
     ROUNDING,
-    filled,
-    orthonormal,
     product_noise,
     rayleigh_ritz,
     residual_floor,
@@ -68,6 +67,8 @@ class BlockKrylov:
         Guesses of eigenvectors, s <= D; random ones otherwise, and beside them.
     coarse : Products, optional
         A cheap operator close to this one.
+    space : Space
+        The inner product; V is orthonormal in it, and residuals are C v - w B v.
     state : mapping, optional
         Goes on from what `state.to_dict` returned; `start` is not looked at then.
     """
@@ -80,9 +81,10 @@ class BlockKrylov:
         *,
         start: Array | None = None,
         coarse: Products | None = None,
+        space: Space = PLAIN,
         state: Mapping[str, Any] | None = None,
     ) -> None:
-        self.products, self.options, self.coarse = products, options, coarse
+        self.products, self.options, self.coarse, self.space = products, options, coarse, space
         self.rule = rule or ResidualRule(options.tol)
         shape = (products.size, options.max_basis)
         # Memory is taken as columns are written.
@@ -93,7 +95,7 @@ class BlockKrylov:
             self.state.W = _extended(self._W, 0, self.state.W)
             products.passes = self.state.passes
             return
-        first = self._V[:, :0] if start is None else orthonormal(start)
+        first = self._V[:, :0] if start is None else space.orthonormal(start)
         self.state = State(self._V[:, :0], self._W[:, :0], np.zeros((0, 0)), first, passes=products.passes)
 
     # --- the loop ------------------------------------------------------------------------------------------
@@ -189,7 +191,7 @@ class BlockKrylov:
             others = values[options.k :]
             state.low, state.high = min(state.low, others.min()), max(state.high, others.max())
         lead = S[:, : options.k + 2 * options.block_size]
-        R = state.W @ lead - (state.V @ lead) * values[: lead.shape[1]]
+        R = state.W @ lead - self.space.apply(state.V @ lead) * values[: lead.shape[1]]
         residuals = np.linalg.norm(R, axis=0) / (state.norm or 1.0)
         return Ritz(values, residuals, state.norm, options.k, options.which, state.depth, self._bulk(), S, R)
 
@@ -227,7 +229,8 @@ class BlockKrylov:
         state, options = self.state, self.options
         open_pairs = np.flatnonzero(ritz.residuals > ROUNDING * self.products.eps)[: options.block_size]
         more_copies = self._is_done(ritz) and self._lacks_copies(ritz)
-        block = orthonormal(ritz.R[:, open_pairs[:0] if more_copies else open_pairs], state.V)
+        R = ritz.R[:, open_pairs[:0] if more_copies else open_pairs]
+        block = self.space.orthonormal(self.space.directions(R), state.V)
         if self.coarse is not None and block.shape[1]:
             model = self._model(block, ritz)
             block = model.leaving(state.V, options.block_size, self.products.eps)
@@ -241,7 +244,7 @@ class BlockKrylov:
     def _filled(self, Q: Array, width: int) -> tuple[Array, int]:
         """Widen a block by random directions; return with it how many there have been."""
         rng = np.random.default_rng([self.options.seed, self.state.n_random])
-        wide = filled(Q, self.state.V, width, rng)
+        wide = self.space.filled(Q, self.state.V, width, rng)
         return wide, self.state.n_random + wide.shape[1] - Q.shape[1]
 
     def _model(self, block: Array, ritz: Ritz | None) -> Model:
@@ -273,7 +276,8 @@ class BlockKrylov:
     @property
     def floor(self) -> float:
         """Relative residuals that the operator's precision cannot go below."""
-        return residual_floor(self.products.eps, self.state.noise, self.state.norm)
+        floor = residual_floor(self.products.eps, self.state.noise, self.state.norm)
+        return max(floor, self.space.rounding)
 
     def _finished(self, ritz: Ritz) -> Outcome | None:
         """Decide whether to end; what the checking product then says is the result, if it is good."""
@@ -302,7 +306,7 @@ class BlockKrylov:
 
     def _is_nearly_done(self, ritz: Ritz) -> bool:
         """Whether the step that comes with the check is expected to bring residuals below what is asked."""
-        if self.state.n_failed_checks:
+        if self.state.n_failed_checks or self.space is not PLAIN:
             return False
         if self.coarse is not None:  # the step is that of a pass, which gains what the last one did
             worst = self._worst(ritz)
@@ -339,11 +343,11 @@ class BlockKrylov:
         """
         V = self.state.V @ ritz.S[:, : ritz.k]
         if self.coarse is not None and not self._is_done(ritz):
-            model = self._model(orthonormal(ritz.R[:, : ritz.k], self.state.V), ritz)
+            model = self._model(self.space.orthonormal(ritz.R[:, : ritz.k], self.state.V), ritz)
             V = model.vectors(self.state.V @ ritz.S[:, : ritz.R.shape[1]])[:, : ritz.k]
-        elif not self.state.n_failed_checks:
+        elif not self.state.n_failed_checks and self.space is PLAIN:
             V += ritz.R[:, : ritz.k] * self._steps(ritz)
-        return np.asfortranarray(np.linalg.qr(V)[0])
+        return self.space.basis(V)
 
     def _steps(self, ritz: Ritz) -> Array:
         """Return 1/(w - a) for the pairs asked for, and 0 where w lies among the unwanted values."""
@@ -371,7 +375,7 @@ class BlockKrylov:
         values, S = rayleigh_ritz(Q.T @ W, ritz.which, ritz.k)
         vectors = Q @ S
         norm = max(ritz.norm, float(np.abs(values).max()))
-        residuals = np.linalg.norm(W @ S - vectors * values, axis=0) / (norm or 1.0)
+        residuals = np.linalg.norm(W @ S - self.space.apply(vectors) * values, axis=0) / (norm or 1.0)
         everything = np.concatenate([values, ritz.values[ritz.k :]])
         all_residuals = np.concatenate([residuals, ritz.residuals[ritz.k :]])
         checked = RitzValues(everything, all_residuals, norm, ritz.k, ritz.which, ritz.depth, ritz.bulk)

@@ -16,9 +16,11 @@ from scipy.sparse import linalg as sparse
 from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, LinearOperator
 
 from matfree_hier import kernels
+from matfree_hier.metric import preconditioner
 from matfree_hier.operator import MomentOperator, adjoint, project
 from matfree_hier.packing import check_memory
 from matfree_hier.solvers.records import Options, Outcome
+from matfree_hier.solvers.space import PLAIN, MetricSpace, Space
 from matfree_hier.solvers.stopping import ResidualRule, RitzValues, verdict
 from matfree_hier.solvers.subspace import (
     ROUNDING,
@@ -43,7 +45,9 @@ _OVERHEAD = 2e6  # operations that a pass of the solver counts for besides, what
 _LAPACK = 1.5  # how much slower an operation of LAPACK's eigensolvers, at one thread, is than a product's
 
 
-def checked(products: Products, block: Array, options: Options, norm: float = 0.0) -> Outcome:
+def checked(
+    products: Products, block: Array, options: Options, norm: float = 0.0, space: Space = PLAIN
+) -> Outcome:
     """Rayleigh-Ritz on a block by one product, with the residuals that product gives.
 
     Parameters
@@ -56,6 +60,8 @@ def checked(products: Products, block: Array, options: Options, norm: float = 0.
         What is asked for.
     norm : float
         Lower bound of ||C|| known already.
+    space : Space
+        In which the columns are orthonormal.
     """
     W = products(block)
     H = block.T @ W
@@ -63,22 +69,25 @@ def checked(products: Products, block: Array, options: Options, norm: float = 0.
     values, S = values[: options.k], S[:, : options.k]
     norm = max(norm, float(np.abs(values).max()))
     vectors = block @ S
-    residuals = np.linalg.norm(W @ S - vectors * values, axis=0)
+    residuals = np.linalg.norm(W @ S - space.apply(vectors) * values, axis=0)
     residuals = residuals / norm if norm > 0.0 else residuals
-    floor = residual_floor(products.eps, product_noise(H, products.size), norm)
+    floor = max(residual_floor(products.eps, product_noise(H, products.size), norm), space.rounding)
     ritz = RitzValues(values, residuals, norm, options.k, options.which, 0, (np.nan, np.nan))
     status, message = verdict(ResidualRule(options.tol), ritz, floor, products.dtype.name)
     return Outcome(values, vectors, residuals, norm, status, message)
 
 
-def solve_dense(products: Products, options: Options) -> Outcome:
+def solve_dense(products: Products, options: Options, space: Space = PLAIN) -> Outcome:
     """Form the matrix, in one pass over samples, then LAPACK: 9 D^3 operations."""
     size = products.size
-    check_memory(4 * 8 * size * size, f"The dense eigenproblem of size {size}")
+    check_memory((4 if space is PLAIN else 6) * 8 * size * size, f"The dense eigenproblem of size {size}")
     A = products.matrix()
-    values, V = scipy.linalg.eigh((A + A.T) / 2, driver="evd")
+    if isinstance(space, MetricSpace):
+        values, V = scipy.linalg.eigh((A + A.T) / 2, space.metric.matrix.toarray(), driver="gvd")
+    else:
+        values, V = scipy.linalg.eigh((A + A.T) / 2, driver="evd")
     best = ranking(values, options.which, options.k)[: options.k]
-    return checked(products, np.asfortranarray(V[:, best]), options, float(np.abs(values).max()))
+    return checked(products, np.asfortranarray(V[:, best]), options, float(np.abs(values).max()), space)
 
 
 def solve_gram(products: Products, options: Options) -> Outcome:
@@ -130,7 +139,9 @@ eigsh: Any = sparse.eigsh
 lobpcg: Any = sparse.lobpcg
 
 
-def solve_lobpcg(products: Products, options: Options, start: Array | None = None) -> Outcome:
+def solve_lobpcg(
+    products: Products, options: Options, start: Array | None = None, space: Space = PLAIN
+) -> Outcome:
     """Run SciPy's LOBPCG, for both ends where `which` needs them.
 
     What it does wrong is kept from the caller: it takes an absolute tolerance, finds one end only,
@@ -139,29 +150,52 @@ def solve_lobpcg(products: Products, options: Options, start: Array | None = Non
     """
     size, width = products.size, options.block_size
     if size < 5 * width:  # LOBPCG would form the matrix
-        return solve_dense(products, options)
+        return solve_dense(products, options, space)
     rng = np.random.default_rng(options.seed)
-    probe = filled(np.empty((size, 0)), np.empty((size, 0)), 3 * width, rng)
+    nothing = np.empty((size, 0))
+    probe = space.filled(nothing, nothing, 3 * width, rng)
     W = products(probe)
     norm = float(np.linalg.norm(W, 2))
     found = _range(W, max(_RANK_TOL, ROUNDING * products.eps) * norm)
+    if isinstance(space, MetricSpace):
+        if found.shape[1] < 3 * width:  # the range of B^-1 C
+            found = space.orthonormal(preconditioner(space.metric, "exact")(found))
+        norm = _norm_in(space, products, W, options)
     if found.shape[1] < 3 * width:
-        return checked(products, filled(found, found[:, :0], found.shape[1] + options.k, rng), options, norm)
-    operator = _counted(products)
+        block = space.filled(found, nothing, found.shape[1] + options.k, rng)
+        return checked(products, block, options, norm, space)
     ends = {"LM": (True, False), "BE": (True, False), "LA": (True,), "SA": (False,)}[options.which]
     blocks: list[Array] = []
     for largest in ends:
-        first = orthonormal(start) if start is not None else probe[:, :0]
-        X = filled(first[:, :width], first[:, :0], width, rng)
+        first = space.orthonormal(start) if start is not None else nothing
+        X = space.filled(first[:, :width], nothing, width, rng)
         budget = (options.max_passes - products.passes - 1) / (len(ends) - len(blocks))
-        tol = 0.5 * options.tol * norm
+        tol, n_steps = 0.5 * options.tol * norm, max(int(budget) - 2, 1)
         with warnings.catch_warnings(), contextlib.suppress(np.linalg.LinAlgError, ValueError):
             warnings.simplefilter("ignore")
-            values, X = lobpcg(operator, X, tol=tol, maxiter=max(int(budget) - 2, 1), largest=largest)[:2]
+            values, X = lobpcg(
+                _counted(products), X, tol=tol, maxiter=n_steps, largest=largest, **_as_keywords(space)
+            )[:2]
             norm = max(norm, float(np.abs(values).max()))
-        blocks.append(orthonormal(np.asarray(X, dtype=np.float64), *blocks))
-    candidates = np.hstack(blocks)
-    return checked(products, filled(candidates, candidates[:, :0], options.k, rng), options, norm)
+        blocks.append(space.orthonormal(np.asarray(X, dtype=np.float64), *blocks))
+    block = space.filled(np.hstack(blocks), nothing, options.k, rng)
+    return checked(products, block, options, norm, space)
+
+
+def _as_keywords(space: Space) -> dict[str, Any]:
+    """Return the matrix of the inner product and the preconditioner as LOBPCG takes them."""
+    if not isinstance(space, MetricSpace):
+        return {}
+    return {"B": space.metric.matrix, "M": lambda R: space.directions(np.reshape(R, (len(R), -1)))}
+
+
+def _norm_in(space: Space, products: Products, W: Array, options: Options) -> float:
+    """Return the largest |Ritz value| of the directions that products W point to: about the norm of B^-1 C.
+
+    Random directions are too rough to tell.
+    """
+    Q = space.orthonormal(space.directions(W))
+    return float(np.abs(rayleigh_ritz(Q.T @ products(Q), options.which, options.k)[0]).max(initial=0.0))
 
 
 def _range(W: Array, tolerance: float) -> Array:

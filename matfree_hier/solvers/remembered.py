@@ -8,6 +8,7 @@ import numpy as np
 
 from matfree_hier.solvers.products import Products
 from matfree_hier.solvers.records import Options, Outcome
+from matfree_hier.solvers.space import PLAIN, Space
 from matfree_hier.solvers.subspace import rayleigh_ritz
 
 if TYPE_CHECKING:
@@ -34,11 +35,13 @@ class RememberedProducts(Products):
         As for `Products`.
     options : Options
         What is asked for.
+    space : Space
+        In which the pairs are orthonormal.
     """
 
-    def __init__(self, operator: LinearOperator[Any], options: Options) -> None:
+    def __init__(self, operator: LinearOperator[Any], options: Options, space: Space = PLAIN) -> None:
         super().__init__(operator)
-        self._options = options
+        self._options, self._space = options, space
         self._V, self._W = (np.empty((self.size, 0)) for _ in range(2))
         self._new: list[tuple[Array, Array]] = []
 
@@ -59,6 +62,8 @@ class RememberedProducts(Products):
         Q, sizes, Z = np.linalg.svd(V, full_matrices=False)
         rank = int((sizes > _RANK_TOL * sizes.max(initial=0.0)).sum())
         Q, W = Q[:, :rank], W @ (Z[:rank].T / sizes[:rank])
+        root = self._space.inverse_root(Q)
+        Q, W = Q @ root, W @ root
         values, S = rayleigh_ritz(Q.T @ W, self._options.which, self._options.k)
         self._V, self._W, self._new = Q @ S[:, :n_kept], W @ S[:, :n_kept], []
         return values[:n_kept]
@@ -70,6 +75,6 @@ class RememberedProducts(Products):
             empty = np.empty(0)
             return Outcome(empty, np.empty((self.size, 0)), empty, 0.0, status, message)
         values = self._condense(k)
-        residuals = np.linalg.norm(self._W - self._V * values, axis=0)
+        residuals = np.linalg.norm(self._W - self._space.apply(self._V) * values, axis=0)
         norm = float(np.abs(values).max(initial=0.0))
         return Outcome(values, self._V, residuals / (norm or 1.0), norm, status, message)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
+RANK_TOL = 1e-10  # share of a column that must be left for it to count
 ROUNDING = 8.0  # residuals below this many eps ||C|| are rounding, in whatever direction
 _qr: Any = scipy.linalg.qr  # its type depends on `pivoting` in a way the checker does not follow
 _NOISE = 2.0  # residuals stop falling this far above the error of a product
@@ -55,7 +56,7 @@ def ranking(values: Array, which: str, k: int) -> NDArray[np.intp]:
     return np.concatenate([high, low, alternating])
 
 
-def orthonormal(Z: Array, *bases: Array, rank_tol: float = 1e-10) -> Array:
+def orthonormal(Z: Array, *bases: Array, rank_tol: float = RANK_TOL) -> Array:
     """Return an orthonormal basis of the columns of Z off the span of `bases`.
 
     Columns are scaled to norm 1 first, so those that are small count as much; directions of which less than
