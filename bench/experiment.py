@@ -24,6 +24,7 @@ EXPERIMENTS = {
     "recovery": "overlap of each feature against the number of samples, beside theory",
     "smoothing": "how finite sizes round the transition, and the law of that",
     "spectrum": "density of the moment operator, its edges and outliers, beside theory",
+    "smooth": "samples and products that smooth features take, by metric and preconditioner",
     "solvers": "passes, time and memory of eigensolvers on the same operator to the same accuracy",
     "scaling": "the error against the number of samples: exponents of the paper and ours beside theory",
     "authors": "the overlaps that the paper's authors recorded, met, and what else the same samples hold",

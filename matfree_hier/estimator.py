@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
@@ -16,6 +17,7 @@ from matfree_hier.fitting.fitted import FitReport, Fitted
 from matfree_hier.fitting.options import Samples, check_options, open_for_fit, seed_of
 from matfree_hier.fitting.prepare import Preparation, fit_preparation, materialised, select_inputs, split
 from matfree_hier.fitting.readout import read_paper, read_squares
+from matfree_hier.fitting.smoothing import find_smooth
 from matfree_hier.fitting.spectral import Candidates, find_candidates, with_operator_labels
 from matfree_hier.fitting.stages import LinearPart, Outcome, fit_linear, refine_readout
 from matfree_hier.labels import LabelTransform
@@ -84,8 +86,16 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
     max_passes : int
         Passes over the data at most, a step of a refinement being about one; of those a refinement takes at
         most four in ten.
-    smoothness, graph, comm
-        Reserved: 0.0, None, None.
+    smoothness : float or "auto"
+        tau: features are solutions of C v = w (I + tau L) v, L the Laplacian of `graph` lifted to packed
+        coordinates, so that neighbouring inputs act alike and noise counts less. "auto" takes the one of six
+        values, 0 among them, whose features predict held-out samples best; each costs a solve. Preparations
+        keep their columns, whose neighbours these are. Not for "paper".
+    graph : None, str, tuple of int or array_like of shape (d, d)
+        Which inputs are neighbours, see `metric.graph_weights`: "path", which None is, "cycle", the rows and
+        columns of a grid, or weights.
+    comm : None
+        Reserved.
     run_file : str or path, optional
         PATH or PATH::NAME of a run file: a fit that was stopped goes on from it, to the same bits, a finished
         one is taken from it, one of other data or options is refused; `load` reads it.
@@ -141,7 +151,7 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
         dtype: str = "float32",
         tol: float = 1e-4,
         max_passes: int = 100,
-        smoothness: float = 0.0,
+        smoothness: float | str = 0.0,
         graph: Any = None,
         run_file: Any = None,
         progress: Any = None,
@@ -235,7 +245,7 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
             )
             for part in split(source, share, seeds[2])
         )
-        found, label_transform = self._find(train, seeds[3])
+        found, label_transform = self._find(train, held_out, seeds)
         if paper:
             readout = read_paper(held_out, found.features[found.outside], self.degree, self.link)
         else:
@@ -270,8 +280,10 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
     def _n_features(self) -> int | None:
         return None if self.n_features == "auto" else int(self.n_features)
 
-    def _find(self, train: SampleSource, seed: int) -> tuple[Candidates, LabelTransform]:
-        paper = self.estimator == "paper"
+    def _find(
+        self, train: SampleSource, held_out: SampleSource, seeds: list[int]
+    ) -> tuple[Candidates, LabelTransform]:
+        paper, seed = self.estimator == "paper", seeds[3]
         transform = self.label_transform
         if isinstance(transform, str) and transform == "auto":
             transform = "identity" if paper else "normalised"
@@ -289,14 +301,27 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
             dtype=self.dtype,
             center_trace=not paper if self.center_trace == "auto" else bool(self.center_trace),
         )
-        found = find_candidates(
-            operator,
-            self._n_features(),
-            tol=self.tol,
+        find = partial(
+            find_candidates, operator, self._n_features(), tol=self.tol, seed=seed, progress=self.progress
+        )
+        if self.smoothness == 0.0:
+            found = find(max_passes=self.max_passes, run_file=self.run_file)
+            return replace(found, n_passes=found.n_passes + n_passes), transform
+
+        def judge(found: Candidates) -> float:
+            return read_squares(
+                held_out, found.features, self.degree, self.link, seeds[0], outside=found.outside
+            ).r2
+
+        found = find_smooth(
+            find,
+            self.smoothness,
+            self.graph,
+            n_inputs=train.n_inputs,
+            degree=self.degree,
             max_passes=self.max_passes,
-            seed=seed,
             run_file=self.run_file,
-            progress=self.progress,
+            judge=judge,
         )
         return replace(found, n_passes=found.n_passes + n_passes), transform
 
@@ -312,7 +337,7 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
     ) -> Fitted:
         """Put the parts together; where the number of features is ours, without those of no weight."""
         paper, readout = self.estimator == "paper", outcome.readout
-        eigenvalues = found.spectrum.eigenvalues[found.outside if paper else slice(None)]
+        eigenvalues = found.eigenvalues[found.outside if paper else slice(None)]
         if outcome.n_steps:
             eigenvalues = np.full(len(readout.features), np.nan)
         kept = np.ones(len(readout.features), dtype=bool)
@@ -343,6 +368,7 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
             linear_r2=linear.r2,
             feature_r2=readout.r2,
             spectral_r2=spectral_r2,
+            smoothness=found.smoothness,
         )
         named = hasattr(self, "feature_names_in_")
         return Fitted(

@@ -34,7 +34,7 @@ def teacher(
     seed: int,
     **options: Any,
 ) -> HierarchicalModel:
-    """Return a teacher whose features are smooth over a graph: normal with covariance (I + tau L)^-2.
+    """Return a teacher whose features are smooth over a graph: normal rows smoothed twice by (I + tau L)^-1.
 
     Parameters
     ----------
@@ -55,7 +55,8 @@ def teacher(
     """
     metric = smoothness(graph, degree, tau, n_inputs=n_inputs)
     rng = np.random.default_rng([seed, _STREAM])
-    rows = preconditioner(metric, "exact")(rng.standard_normal((metric.size, n_features))).T
+    smoothed, rows = preconditioner(metric, "exact"), rng.standard_normal((metric.size, n_features))
+    rows = smoothed(smoothed(rows)).T
     return HierarchicalModel(n_inputs, degree, n_features, features=rows, seed=seed, **options)
 
 

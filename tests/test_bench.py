@@ -12,7 +12,17 @@ import numpy as np
 import oracle
 import pytest
 
-from matfree_hier.bench import experiment, main, measure, recover, reference, solve, solvers, throughput
+from matfree_hier.bench import (
+    experiment,
+    main,
+    measure,
+    recover,
+    reference,
+    smooth,
+    solve,
+    solvers,
+    throughput,
+)
 from matfree_hier.bench.__main__ import BAD_USAGE, DONE, INTERRUPTED, MISSED, build_parser
 from matfree_hier.bench.__main__ import main as command
 
@@ -122,7 +132,13 @@ def test_versions_lists_what_is_measured(capsys):
 
 
 @pytest.mark.parametrize(
-    ("name", "case"), [("main", main.Case), ("throughput", throughput.Case), ("solvers", solvers.Case)]
+    ("name", "case"),
+    [
+        ("main", main.Case),
+        ("smooth", smooth.Case),
+        ("solvers", solvers.Case),
+        ("throughput", throughput.Case),
+    ],
 )
 def test_every_scenario_is_a_case_and_every_preset_names_scenarios(name, case):
     table = experiment.load_scenarios(name)

@@ -771,7 +771,7 @@ def test_the_cost_model_grows_with_what_it_should() -> None:
     assert wide[1] / many[1] > wide[0] / many[0]
 
 
-# --- with a metric: C v = w B v -------------------------------------------------------------------------------
+# --- with a metric: C v = w B v -----------------------------------------------------------------------------
 
 
 @functools.cache

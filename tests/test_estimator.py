@@ -13,6 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from matfree_hier import metric, smooth
 from matfree_hier.estimator import HierarchicalSpectralRegressor
 from matfree_hier.labels import fit_label_transform
 from matfree_hier.links import FittedLink
@@ -505,6 +506,69 @@ def test_an_unconverged_fit_says_so_and_predicts(monkeypatch):
     assert model.status_ is model.report_.status is Status.MAX_PASSES
 
 
+# --- smooth features ---------------------------------------------------------------------------------------
+
+
+SMOOTH = smooth.teacher(20, 1, 2, tau=30.0, weights=[0.8, -0.6], seed=23)
+
+
+def test_smoothness_finds_smooth_features_from_fewer_samples():
+    X, y = samples(150, teacher=SMOOTH)
+    options = {"degree": 1, "n_features": 2, "estimator": "spectral", "prepare": "none"}
+    found = {
+        tau: HierarchicalSpectralRegressor(smoothness=tau, graph="path", **options).fit(X, y)
+        for tau in (0.0, 10.0)
+    }
+    plain, smoothed = (overlaps(model.features_, SMOOTH.features_).mean() for model in found.values())
+    assert smoothed > plain + 0.1
+    assert_allclose(found[10.0].features_ @ found[10.0].features_.T, np.eye(2), atol=1e-9)
+    assert found[10.0].report_.smoothness == 10.0
+    assert "smoothness 10" in str(found[10.0].report_)
+
+
+def test_without_smoothness_a_graph_makes_no_difference():
+    X, y = samples(600)
+    plain = HierarchicalSpectralRegressor().fit(X, y)
+    zero = HierarchicalSpectralRegressor(smoothness=0.0, graph="cycle").fit(X, y)
+    assert_array_equal(plain.features_, zero.features_)
+    assert_array_equal(plain.predict(X), zero.predict(X))
+
+
+def test_auto_smoothness_smooths_what_is_smooth_and_little_else():
+    options = {"degree": 1, "n_features": 2, "estimator": "spectral", "prepare": "none"}
+    chosen = []
+    for teacher in (SMOOTH, HierarchicalModel(20, 1, weights=[0.8, -0.6], seed=23)):
+        X, y = samples(400, teacher=teacher)
+        model = HierarchicalSpectralRegressor(smoothness="auto", **options).fit(X, y)
+        chosen.append(model.report_.smoothness)
+        again = HierarchicalSpectralRegressor(smoothness="auto", **options).fit(X, y)
+        assert_array_equal(again.features_, model.features_)
+    assert chosen[0] >= 0.3
+    assert chosen[1] < chosen[0]
+
+
+def test_a_smooth_fit_is_kept_in_a_run_file_and_another_graph_is_refused(tmp_path):
+    X, y = samples(600, teacher=SMOOTH)
+    options = {"degree": 1, "n_features": 2, "smoothness": 3.0, "run_file": tmp_path / "run.h5"}
+    weights = metric.path(20)
+    model = HierarchicalSpectralRegressor(graph=weights, **options).fit(X, y)
+    again = HierarchicalSpectralRegressor(graph=weights, **options).fit(X, y)
+    assert_array_equal(again.features_, model.features_)
+    loaded = HierarchicalSpectralRegressor.load(tmp_path / "run.h5")
+    assert_array_equal(loaded.predict(X), model.predict(X))
+    assert loaded.report_.smoothness == 3.0
+    with pytest.raises(RunFileError, match="`graph` was"):
+        HierarchicalSpectralRegressor(graph=metric.cycle(20), **options).fit(X, y)
+
+
+@pytest.mark.parametrize("estimator", ["spectral", "refined"])
+def test_features_of_a_smooth_fit_are_judged_by_the_bulk_of_the_metric(estimator):
+    X, y = samples(1500, teacher=SMOOTH)
+    model = HierarchicalSpectralRegressor(1, smoothness=3.0, estimator=estimator).fit(X, y)
+    assert 1 <= len(model.features_) <= 4
+    assert overlaps(model.features_, SMOOTH.features_).min() > 0.7
+
+
 # --- refusals ----------------------------------------------------------------------------------------------
 
 
@@ -524,8 +588,14 @@ def test_an_unconverged_fit_says_so_and_predicts(monkeypatch):
         ({"linear": True, "estimator": "paper"}, '`linear` must be "auto" or False for the paper'),
         ({"center_trace": 3}, '`center_trace` must be "auto", True or False, got 3'),
         ({"residualize": 3}, '`residualize` must be "auto", True or False, got 3'),
-        ({"smoothness": 0.5}, r"`smoothness` must be 0\.0, got 0\.5"),
-        ({"graph": 3}, "`graph` must be None, got 3"),
+        ({"smoothness": -0.5}, r'`smoothness` must be "auto" or a finite number of at least 0, got -0\.5'),
+        (
+            {"smoothness": "much"},
+            "`smoothness` must be \"auto\" or a finite number of at least 0, got 'much'",
+        ),
+        ({"smoothness": 1.0, "estimator": "paper"}, r"`smoothness` must be 0\.0 for the paper's estimator"),
+        ({"graph": 3}, r"`graph` must be a square matrix of weights, got shape \(\)"),
+        ({"graph": (3, 3)}, r"`graph` must have shape \(8, 8\), got \(9, 9\)"),
         ({"comm": 3}, "`comm` must be None, got 3"),
         ({"dtype": "int32"}, "`dtype` must be float32 or float64, got 'int32'"),
         ({"link": "sine"}, "`link` must be one of identity"),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+import numpy as np
 
 from matfree_hier.fitting.fitted import Fitted, readout_from, readout_values
 from matfree_hier.status import RunFileError
@@ -180,7 +183,10 @@ class FitFile:
 
 
 def _storable(value: Any) -> Any:
-    """Return a parameter, or the name of a callable one."""
+    """Return a parameter, the name of a callable one, or a hash of an array."""
     if value is None or isinstance(value, (str, bool, int, float)):
         return value
+    if isinstance(value, tuple | list | np.ndarray) or hasattr(value, "toarray"):
+        array = value.toarray() if hasattr(value, "toarray") else np.asarray(value)
+        return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:32]
     return getattr(value, "__qualname__", type(value).__name__)

@@ -58,6 +58,8 @@ class FitReport:
     linear_r2, feature_r2, spectral_r2 : float
         R^2, on samples not fitted to, of the linear part; and on what it leaves of the features, and of the
         spectral features before refinement.
+    smoothness : float
+        tau of the metric the features were found in; 0 is none.
     """
 
     status: Status
@@ -76,10 +78,13 @@ class FitReport:
     linear_r2: float
     feature_r2: float
     spectral_r2: float
+    smoothness: float = 0.0
 
     def summary(self) -> str:
         """Return the lines above the table."""
         inputs = f"{self.n_inputs} inputs {_DONE[self.preparation]}"
+        if self.smoothness:
+            inputs += f", smoothness {self.smoothness:.3g}"
         r2 = f"{self.linear_r2:.4f} of the linear part, {self.feature_r2:.4f} of the features on the rest"
         if self.n_steps:
             r2 += f" ({self.spectral_r2:.4f} before {self.n_steps} steps of refinement)"

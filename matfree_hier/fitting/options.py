@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import validate_data
 
 from matfree_hier.links import link as named_link
+from matfree_hier.metric import graph_weights
 from matfree_hier.operator import MAX_DEGREE
 from matfree_hier.packing import check_size
 from matfree_hier.sources import SampleSource, open_source
@@ -45,11 +46,12 @@ def check_options(model: Any) -> None:
             refuse(name, '"auto", True or False')
     if model.estimator == "paper" and model.linear is True:
         refuse("linear", '"auto" or False for the paper\'s estimator')
-    if model.smoothness != 0.0:
-        refuse("smoothness", "0.0")
-    for name in ("graph", "comm"):
-        if getattr(model, name) is not None:
-            refuse(name, "None")
+    if model.smoothness != "auto" and not (is_real(model.smoothness) and 0.0 <= model.smoothness < np.inf):
+        refuse("smoothness", '"auto" or a finite number of at least 0')
+    if model.estimator == "paper" and model.smoothness != 0.0:
+        refuse("smoothness", "0.0 for the paper's estimator")
+    if model.comm is not None:
+        refuse("comm", "None")
     if np.dtype(model.dtype) not in (np.float32, np.float64):
         refuse("dtype", "float32 or float64")
     if not (isinstance(model.link, str) and model.link == "auto"):
@@ -98,6 +100,8 @@ def open_for_fit(model: Any, X: Samples, y: ArrayLike | None) -> SampleSource:
         names = getattr(model, "feature_names_in_", None)
         source = open_source((X, y)) if names is None else open_source((X, y), inputs=list(names))
     n_packed = check_size(source.n_inputs, model.degree)
+    if model.graph is not None:
+        graph_weights(model.graph, source.n_inputs)
     if model.n_features != "auto" and model.n_features > n_packed:
         msg = (
             f"`n_features` must be in 1..{n_packed} for {source.n_inputs} inputs and degree"
@@ -120,6 +124,11 @@ def _open_source(X: SampleSource | str | os.PathLike[str], y: ArrayLike | None) 
         raise ValueError(msg)
     source.validate()
     return source
+
+
+def is_real(value: object) -> bool:
+    """Whether a value is a real number and no truth value."""
+    return is_int(value) or isinstance(value, (float, np.floating))
 
 
 def is_int(value: object) -> bool:

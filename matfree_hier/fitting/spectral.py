@@ -12,10 +12,12 @@ from matfree_hier.eigen import top_eigenpairs
 from matfree_hier.fitting.residualize import residualize
 from matfree_hier.labels import LabelTransform, fit_label_transform, input_sizes
 from matfree_hier.recovery import outliers
+from matfree_hier.smooth import bulk_edge, features_of
 from matfree_hier.status import NotConverged, Status
 from matfree_hier.theory import predict_spectrum
 
 if TYPE_CHECKING:
+    from matfree_hier.metric import Metric
     from matfree_hier.operator import MomentOperator
     from matfree_hier.result import EigenResult
     from matfree_hier.sources import SampleSource
@@ -25,6 +27,8 @@ Array: TypeAlias = NDArray[np.float64]
 FEWEST_PAIRS, MOST_PAIRS = 32, 128  # eigenpairs among which "auto" looks for features
 _SAMPLES_A_PAIR = 8  # n/D that a pair beyond the fewest needs
 _CHEAP = 2**38  # n D k up to which a pass is cheap enough to look further
+_SMOOTH_TOL = 1e-2  # of solutions in a metric: the weakest lie at the edge of the bulk, close together
+_CLEARLY = 1.2  # times the edge of the bulk in a metric, whose few directions make it fluctuate
 _BULK_ROWS = 20_000  # samples from which the bulk's edges are predicted
 
 
@@ -76,12 +80,23 @@ class Candidates:
     spectrum : EigenResult
     n_passes : float
         Passes over the samples in all.
+    turned : ndarray of float64, shape (K,), optional
+        v^T C v of each feature, where the features are not the eigenvectors of the spectrum themselves.
+    smoothness : float
+        tau of the metric.
     """
 
     features: Array
     outside: NDArray[np.bool_]
     spectrum: EigenResult
     n_passes: float
+    turned: Array | None = None
+    smoothness: float = 0.0
+
+    @property
+    def eigenvalues(self) -> Array:
+        """One a feature."""
+        return self.spectrum.eigenvalues if self.turned is None else self.turned
 
 
 def n_candidates(n_samples: int, n_packed: int) -> int:
@@ -103,15 +118,18 @@ def find_candidates(
     seed: int,
     run_file: Any = None,
     progress: bool | None = None,
+    metric: Metric | None = None,
 ) -> Candidates:
     """Return the top eigenvectors by |eigenvalue|: as many as asked for, or `n_candidates`.
+
+    With a metric they are the solutions of C v = w B v, turned to be orthonormal (`smooth.features_of`).
 
     Parameters
     ----------
     operator : MomentOperator
     n_features : int or None
         How many; None where that is not known: then only those outside the bulk are sure to converge.
-    tol, max_passes, seed, run_file, progress
+    tol, max_passes, seed, run_file, progress, metric
         As in `top_eigenpairs`.
 
     Raises
@@ -122,14 +140,16 @@ def find_candidates(
         If the operator failed; `result` holds the pairs so far.
     """
     size = operator.shape[0]
+    is_smooth = metric is not None and metric.tau > 0.0
     spectrum = top_eigenpairs(
         operator,
         n_candidates(operator.n_samples, size) if n_features is None else n_features,
         which="LM",
-        tol=tol,
-        stop="outliers" if n_features is None else "residual",
+        tol=max(tol, _SMOOTH_TOL) if is_smooth and n_features is None else tol,
+        stop="outliers" if n_features is None and not is_smooth else "residual",
         max_passes=max_passes,
         seed=seed,
+        metric=metric if is_smooth else None,
         run_file=run_file,
         progress=progress,
     )
@@ -138,6 +158,12 @@ def find_candidates(
     if spectrum.status is Status.OPERATOR_FAILED:
         raise NotConverged(f"{spectrum.status.value} {spectrum.message}".strip(), spectrum)
     outside = np.ones(len(spectrum.eigenvalues), dtype=bool)
+    if metric is not None and is_smooth:
+        features, values = features_of(spectrum.eigenvectors, spectrum.eigenvalues)
+        if n_features is None:
+            edge = bulk_edge(metric, operator.n_samples, float(np.mean(operator.labels() ** 2)))
+            outside = np.arange(len(values)) < int((np.abs(spectrum.eigenvalues) > _CLEARLY * edge).sum())
+        return Candidates(features, outside, spectrum, spectrum.n_passes, values, metric.tau)
     if n_features is None:
         outside = above_bulk(operator, spectrum.eigenvalues)
     features = np.ascontiguousarray(spectrum.eigenvectors.T, dtype=np.float64)

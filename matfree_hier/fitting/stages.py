@@ -176,7 +176,7 @@ class _Attempts:
         start = candidates.outside.copy()
         start[:_START] = True  # weak and wrong ones do no harm, and are more than the random ones added
         self.rows = candidates.features[start]
-        self.weights = candidates.spectrum.eigenvalues[start]
+        self.weights = candidates.eigenvalues[start]
         self.number, self.n_passes = 0, 0.0
         self.best: Attempt
 
