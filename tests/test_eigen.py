@@ -822,7 +822,8 @@ def test_every_preconditioner_gives_the_same_pairs_and_a_better_one_sooner(metho
         result = top_eigenpairs(A, 3, "LM", method, max_passes=2000, metric=metric, preconditioner=kind)
         assert_generalised_pairs(result, A, metric.matrix.toarray(), 3)
         passes[kind] = result.n_passes
-    assert passes["exact"] <= passes["amg"] + 1 < passes.get("none", np.inf)
+    assert passes["amg"] < 2 * passes["exact"]
+    assert max(passes["exact"], passes["amg"]) < passes.get("none", np.inf) / 2
 
 
 @pytest.mark.parametrize("method", ["krylov", "lobpcg", "dense"])
@@ -864,11 +865,11 @@ def test_two_generalised_solves_have_the_same_bits_and_leave_the_global_generato
 def test_too_few_passes_for_a_generalised_problem_are_said() -> None:
     for method in ("krylov", "lobpcg"):
         result = top_eigenpairs(
-            two_sided(), 5, method=method, metric=metric_of_200(1e4), preconditioner="none", max_passes=14
+            two_sided(), 5, method=method, metric=metric_of_200(1e4), preconditioner="none", max_passes=20
         )
         assert result.status is Status.MAX_PASSES
         assert result.residuals.max() > 1e-6
-        assert result.n_passes <= 14
+        assert result.n_passes <= 20
 
 
 def test_a_generalised_solve_goes_on_from_its_run_file_and_refuses_another_metric(tmp_path: Any) -> None:
