@@ -170,7 +170,8 @@ def solve_lobpcg(
         first = space.orthonormal(start) if start is not None else nothing
         X = space.filled(first[:, :width], nothing, width, rng)
         budget = (options.max_passes - products.passes - 1) / (len(ends) - len(blocks))
-        tol, n_steps = 0.5 * options.tol * norm, max(int(budget) - 2, 1)
+        beside = 2 if space is PLAIN else 3  # products that it makes besides one a step
+        tol, n_steps = 0.5 * options.tol * norm, max(int(budget) - beside, 1)
         with warnings.catch_warnings(), contextlib.suppress(np.linalg.LinAlgError, ValueError):
             warnings.simplefilter("ignore")
             values, X = lobpcg(
