@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-import numpy as np
-
 from matfree_hier.fitting.fitted import Fitted, readout_from, readout_values
 from matfree_hier.status import RunFileError
 from matfree_hier.store import Checkpoint, CommitError, RunFile, provenance
