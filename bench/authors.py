@@ -15,7 +15,7 @@ from matfree_hier.bench.experiment import format_table
 from matfree_hier.bench.grid import Case, Check, Entry, Grid, Point, Summary, run_grid
 from matfree_hier.bench.reference import block_power
 from matfree_hier.estimator import HierarchicalSpectralRegressor
-from matfree_hier.figures.style import BLUE, GREEN, GREY, ORANGE, plain_ticks
+from matfree_hier.figures.style import BLUE, GREEN, GREY, ORANGE
 from matfree_hier.model import HierarchicalModel
 from matfree_hier.operator import MomentOperator
 from matfree_hier.recovery import overlaps
@@ -146,7 +146,8 @@ def summarise(case: Case, entries: list[Entry]) -> Summary:
         for row in rows
         if row["variant"] in ("power", "paper")
     ]
-    return Summary(rows, lines, checks, {"overlaps": draw(case, rows)})
+    figures = {"overlaps": draw(case, rows)} if len(case["n"]) > 1 else {}
+    return Summary(rows, lines, checks, figures)
 
 
 def allowed(deviation: float, seeds: int) -> float:
@@ -181,7 +182,8 @@ def draw(case: Case, rows: list[dict[str, Any]]) -> Figure:
             label=name,
         )
     axes.set_xscale("log")
-    plain_ticks(axes.xaxis)
+    axes.set_xticks(case["n"], [f"{n:,}" for n in case["n"]])
+    axes.minorticks_off()
     axes.set_ylim(0, 1)
     axes.set_xlabel("samples that find the features, n")
     axes.set_ylabel("squared overlap, mean over features")
