@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, RegressorMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from matfree_hier.fitting.assess import OperatorLabels, assess_candidates, assess_refinement
 from matfree_hier.fitting.fitfile import FitFile
 from matfree_hier.fitting.fitted import FitReport, Fitted
 from matfree_hier.fitting.options import Samples, check_options, open_for_fit, seed_of
@@ -23,6 +24,7 @@ from matfree_hier.fitting.stages import LinearPart, Outcome, fit_linear, refine_
 from matfree_hier.labels import LabelTransform
 from matfree_hier.operator import MomentOperator, project, single_threaded_blas
 from matfree_hier.packing import check_size, multi_index
+from matfree_hier.recovery import Recovery
 from matfree_hier.sources import SampleSource, open_source
 from matfree_hier.status import Status
 from matfree_hier.store import RunFile
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = NDArray[np.float64]
 
+_NEARLY = 0.95  # of the steps allowed: a refinement that took as many did not end by itself
 LINEAR_INPUTS = 2048  # with more, `linear="auto"` is off: the ridge costs O(d^3)
 STEPS = 0.4  # of the passes allowed, for one refinement: there may be two or three
 IN_MEMORY = 2**28  # bytes of prepared samples kept in memory rather than prepared again each pass
@@ -245,7 +248,7 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
             )
             for part in split(source, share, seeds[2])
         )
-        found, label_transform = self._find(train, held_out, seeds)
+        found, labels = self._find(train, held_out, seeds)
         if paper:
             readout = read_paper(held_out, found.features[found.outside], self.degree, self.link)
         else:
@@ -275,19 +278,29 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
                 progress=self.progress,
                 file=file,
             )
-        return self._settled(source, linear, preparation, label_transform, found, readout.r2, outcome)
+        if outcome.n_steps:
+            recovery = assess_refinement(
+                outcome.readout,
+                held_out,
+                n_samples=train.n_samples + held_out.n_samples,
+                degree=self.degree,
+                settled=outcome.n_steps < _NEARLY * STEPS * self.max_passes,
+            )
+        else:
+            recovery = assess_candidates(found, readout, held_out, labels, degree=self.degree, turned=paper)
+        return self._settled(source, linear, preparation, labels.transform, found, readout.r2, outcome, recovery)
 
     def _n_features(self) -> int | None:
         return None if self.n_features == "auto" else int(self.n_features)
 
     def _find(
         self, train: SampleSource, held_out: SampleSource, seeds: list[int]
-    ) -> tuple[Candidates, LabelTransform]:
+    ) -> tuple[Candidates, OperatorLabels]:
         paper, seed = self.estimator == "paper", seeds[3]
         transform = self.label_transform
         if isinstance(transform, str) and transform == "auto":
             transform = "identity" if paper else "normalised"
-        labelled, transform, n_passes = with_operator_labels(
+        labelled, fitted, n_passes = with_operator_labels(
             train,
             self.degree,
             transform,
@@ -306,7 +319,7 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
         )
         if self.smoothness == 0.0:
             found = find(max_passes=self.max_passes, run_file=self.run_file)
-            return replace(found, n_passes=found.n_passes + n_passes), transform
+            return replace(found, n_passes=found.n_passes + n_passes), OperatorLabels.of(operator, fitted)
 
         def judge(found: Candidates) -> float:
             return read_squares(
@@ -323,7 +336,7 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
             run_file=self.run_file,
             judge=judge,
         )
-        return replace(found, n_passes=found.n_passes + n_passes), transform
+        return replace(found, n_passes=found.n_passes + n_passes), OperatorLabels.of(operator, fitted)
 
     def _settled(
         self,
@@ -334,6 +347,7 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
         found: Candidates,
         spectral_r2: float,
         outcome: Outcome,
+        recovery: Recovery,
     ) -> Fitted:
         """Put the parts together; where the number of features is ours, without those of no weight."""
         paper, readout = self.estimator == "paper", outcome.readout
@@ -368,6 +382,7 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
             linear_r2=linear.r2,
             feature_r2=readout.r2,
             spectral_r2=spectral_r2,
+            recovery=recovery.taken(kept),
             smoothness=found.smoothness,
         )
         named = hasattr(self, "feature_names_in_")

@@ -258,8 +258,9 @@ def _fit_sections(run: str | os.PathLike[str], groups: Groups) -> list[Section]:
         scores = [{"model": name, "R^2": value} for name, value in held_out["r2"].items()]
         tables = {f"rows held out of the fit: {held_out['n_rows']}": Table.of(scores)} | tables
     parameters = made["arguments"] | {"seed": made["seed"], "data": made["fingerprint"]}
-    lines = report.summary().split("\n")
-    return [Section("Fit", parameters, lines, figures=_solve_figures(groups), tables=tables)]
+    lines = [*report.summary().split("\n"), *report.recovery.lines()]
+    drawn = {"features": report.plot()} | _solve_figures(groups)
+    return [Section("Fit", parameters, lines, figures=drawn, tables=tables)]
 
 
 def _products(model: HierarchicalSpectralRegressor, k: int) -> str:

@@ -9,6 +9,7 @@ from matfree_hier.figures.curves import plot_collapse as plot_collapse
 from matfree_hier.figures.curves import plot_density as plot_density
 from matfree_hier.figures.curves import plot_law as plot_law
 from matfree_hier.figures.curves import plot_transition as plot_transition
+from matfree_hier.figures.fits import plot_fit as plot_fit
 from matfree_hier.figures.solves import plot_history as plot_history
 from matfree_hier.figures.solves import plot_recovery as plot_recovery
 from matfree_hier.figures.solves import plot_spectrum as plot_spectrum
@@ -17,6 +18,7 @@ __all__ = [
     "Band",
     "plot_collapse",
     "plot_density",
+    "plot_fit",
     "plot_history",
     "plot_law",
     "plot_recovery",

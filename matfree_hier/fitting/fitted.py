@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from matfree_hier.figures import plot_fit
 from matfree_hier.fitting.prepare import Preparation
 from matfree_hier.fitting.readout import Readout
 from matfree_hier.labels import LabelTransform
 from matfree_hier.links import NAMES, AnyLink, FittedLink, Link, ScaledLink, with_parameters
 from matfree_hier.links import link as named_link
+from matfree_hier.recovery import Recovery
 from matfree_hier.result import EigenResult
 from matfree_hier.status import RunFileError, Status
 from matfree_hier.store import RunFile
@@ -20,6 +22,8 @@ from matfree_hier.store import RunFile
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
+
+    from matplotlib.figure import Figure
 
 Array: TypeAlias = NDArray[np.float64]
 
@@ -58,6 +62,8 @@ class FitReport:
     linear_r2, feature_r2, spectral_r2 : float
         R^2, on samples not fitted to, of the linear part; and on what it leaves of the features, and of the
         spectral features before refinement.
+    recovery : Recovery
+        What the data alone say of the features, and of more samples.
     smoothness : float
         tau of the metric the features were found in; 0 is none.
     """
@@ -78,6 +84,7 @@ class FitReport:
     linear_r2: float
     feature_r2: float
     spectral_r2: float
+    recovery: Recovery
     smoothness: float = 0.0
 
     def summary(self) -> str:
@@ -98,13 +105,50 @@ class FitReport:
     def __str__(self) -> str:
         lines = [self.summary()]
         if self.n_features:
-            lines.append(f"{'feature':>7} {'eigenvalue':>11} {'weight':>11} {'slope':>11}")
-            rows = zip(self.eigenvalues, self.weights, self.slopes, strict=True)
-            lines += [
-                f"{k:>7} {'' if np.isnan(w) else format(w, '.4g'):>11} {a:>11.4g} {b:>11.4g}"
-                for k, (w, a, b) in enumerate(rows)
-            ]
+            lines += [line[0].upper() + line[1:] + "." for line in self.recovery.lines()]
+            lines.append(
+                f"{'feature':>7} {'eigenvalue':>11} {'weight':>11} {'slope':>11} {'overlap':>8} {'90 %':>14}"
+                f" {'debiased':>11}"
+            )
+            lines += [self._row(k) for k in range(self.n_features)]
         return "\n".join(lines)
+
+    def _row(self, k: int) -> str:
+        quality = self.recovery.quality
+        overlap, (low, high) = quality.overlaps[k], quality.intervals[k]
+        between = "" if np.isnan(low) else f"{low:.3f} - {high:.3f}"
+        return (
+            f"{k:>7} {_number(self.eigenvalues[k]):>11} {self.weights[k]:>11.4g} {self.slopes[k]:>11.4g}"
+            f" {_number(overlap, '.3f'):>8} {between:>14} {_number(quality.weights[k]):>11}"
+        ).rstrip()
+
+    def plot(self, *, figure: Figure | None = None) -> Figure:
+        """Draw overlaps with intervals, weights with their power law, and the errors to expect.
+
+        Parameters
+        ----------
+        figure : matplotlib Figure, optional
+            An empty one to draw in; a new one otherwise.
+
+        Returns
+        -------
+        matplotlib Figure
+        """
+        return plot_fit(self.recovery, self.n_samples, 1.0 - self.feature_r2, figure=figure)
+
+    def to_values(self) -> dict[str, Any]:
+        """Return all of it as what a run file holds."""
+        return vars(self) | {"status": self.status.name, "recovery": self.recovery.to_values()}
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, Any]) -> Self:
+        """Return what `to_values` described."""
+        recovery = Recovery.from_values(values["recovery"])
+        return cls(**(dict(values) | {"status": Status[values["status"]], "recovery": recovery}))
+
+
+def _number(value: float, form: str = ".4g") -> str:
+    return "" if np.isnan(value) else format(value, form)
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +191,7 @@ class Fitted:
             "input_names": list(self.input_names),
             "named": self.named,
             "spectrum": self.spectrum.to_arrays(),
-            "report": vars(self.report) | {"status": self.report.status.name},
+            "report": self.report.to_values(),
         }
 
     @classmethod
@@ -187,7 +231,7 @@ class Fitted:
             tuple(values["input_names"]),
             values["named"],
             EigenResult.from_arrays(values["spectrum"]),
-            FitReport(**(values["report"] | {"status": Status[values["report"]["status"]]})),
+            FitReport.from_values(values["report"]),
         )
 
 

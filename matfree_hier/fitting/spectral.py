@@ -172,13 +172,19 @@ def find_candidates(
 
 def above_bulk(operator: MomentOperator, eigenvalues: Array) -> NDArray[np.bool_]:
     """Say which eigenvalues stand outside the bulk that labels and norms of features predict: (k,)."""
+    size = operator.shape[0]
+    labels, norms = sampled_labels(operator)
+    bulk = predict_spectrum(labels, operator.n_samples, size, norms=norms)
+    shift = 0.0 if operator.center_trace else operator.trace() / size
+    return outliers(eigenvalues - shift, bulk.edge_left, bulk.edge_right, size)
+
+
+def sampled_labels(operator: MomentOperator) -> tuple[Array, Array]:
+    """Return labels as the operator weighs them, and |F|^2/D, of evenly spread samples, each (m,)."""
     step = -(-operator.n_samples // _BULK_ROWS)
     labels, norms = [], []
     for chunk in operator.source.chunks():
         rows = slice(-chunk.start % step, None, step)
         labels.append(operator.weigh(chunk)[rows])
         norms.append(input_sizes(chunk.X[rows], operator.degree).norms)
-    size = operator.shape[0]
-    bulk = predict_spectrum(np.concatenate(labels), operator.n_samples, size, norms=np.concatenate(norms))
-    shift = 0.0 if operator.center_trace else operator.trace() / size
-    return outliers(eigenvalues - shift, bulk.edge_left, bulk.edge_right, size)
+    return np.concatenate(labels), np.concatenate(norms)

@@ -14,7 +14,7 @@ from matfree_hier.theory.bulk import bulk_density
 from matfree_hier.theory.curves import RecoveryCurve, recovery_curve
 from matfree_hier.theory.errors import mse_exponent, mse_law, refined_mse, relative_mse
 from matfree_hier.theory.finite import FiniteSize, finite_size
-from matfree_hier.theory.resolvent import Spectrum, predict_spectrum
+from matfree_hier.theory.resolvent import BulkEnd, Spectrum, predict_spectrum
 from matfree_hier.theory.simple import (
     bulk_edge,
     expected_count,
@@ -31,6 +31,7 @@ from matfree_hier.theory.transforms import (
 )
 
 __all__ = [
+    "BulkEnd",
     "FiniteSize",
     "RecoveryCurve",
     "Spectrum",

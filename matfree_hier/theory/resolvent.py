@@ -12,6 +12,8 @@ from matfree_hier.theory.checks import finite, positive
 
 Array: TypeAlias = NDArray[np.float64]
 
+_NEAREST = 0.9  # to the pole of the resolvent, for samples that did not set its place
+
 
 class Spectrum(NamedTuple):
     """Prediction for the trace-centred operator."""
@@ -83,7 +85,7 @@ def predict_spectrum(
             raise ValueError(msg)
     delta = positive("n_packed", n_packed) / positive("n", n)
     shift = float(np.mean(tau * rho))
-    right, left = _End(tau, rho, delta), _End(-tau, rho, delta)
+    right, left = BulkEnd(tau, rho, delta), BulkEnd(-tau, rho, delta)
     found = [_larger(right.outlier(column), left.outlier(column), shift) for column in (h**2).T]
     return Spectrum(
         edge_left=-left.edge - shift,
@@ -93,7 +95,7 @@ def predict_spectrum(
     )
 
 
-class _End:
+class BulkEnd:
     """The right end of the spectrum of (1/n) sum tau F F^T.
 
     m is measured as s = delta m scale and tau rho as r = tau rho/scale, scale the largest tau rho (or |tau
@@ -144,6 +146,32 @@ class _End:
         phi_slope = float(np.mean(w * self.tau * self.r * squares))
         x_slope = self.delta / s**2 - float(np.mean(w * self.r**2))  # of -x
         return self.x(s), x_slope / (x_slope + phi_slope)
+
+    def overlap_at(self, eigenvalue: float, tau: Array, rho: Array, squares: Array) -> float:
+        """Return the overlap of the eigenvector of an eigenvalue, 0 if that is not outside the bulk.
+
+        What it depends on beside the eigenvalue, E[tau^2 (h^2 - rho)/(1 - delta m tau)^2], is small, and
+        taken from samples that the eigenvector does not come from.
+
+        Parameters
+        ----------
+        eigenvalue : float
+            Of (1/n) sum tau F F^T, not centred.
+        tau, rho, squares : ndarray of float64, shape (n,)
+            t/sqrt 2, |F|^2/D and squared latents of those samples.
+        """
+        if self.s == 0.0 or eigenvalue <= self.edge:
+            return 0.0
+        low = self.s
+        while self.x(low) < eigenvalue:
+            low *= 0.5
+        s = float(brentq(lambda s: self.x(s) - eigenvalue, low, self.s, xtol=1e-15, rtol=1e-13))
+        tau = tau / self.scale
+        w = 1.0 / (1.0 - np.minimum(s * tau * rho, _NEAREST)) ** 2
+        extra = float(np.mean(w * tau**2 * rho * (squares - rho)))
+        slope = self.delta / s**2
+        inside = float(np.mean((self.r / (1.0 - s * self.r)) ** 2))
+        return max(slope - inside, 0.0) / (slope + max(extra, 0.0))
 
 
 def _larger(right: tuple[float, float], left: tuple[float, float], shift: float) -> tuple[float, float]:
