@@ -37,7 +37,9 @@ LEAST = 0.2  # estimated overlap from which it is
 _NORMAL = 1.645  # 95 % quantile
 _RESOLVED = 2.0  # sigma, from which a weight of a refined feature is
 _COUNTED = 1.5  # sigma, from which it takes degrees of freedom
-_COMMON = 0.3  # standard deviation of what is common to a fit, in log(o/(1 - o))
+_COMMON = 0.2  # standard deviation of what is common to a fit, in log(o/(1 - o)), for degree 1
+_COMMON_ABOVE = 0.3  # for higher degrees, where features are not quite Gaussian
+_SPREAD = 3.0  # variance of a squared residual, in squares of its mean: 2 for Gaussian ones
 _UNSETTLED = 0.7  # added to it where the refinement ran out of steps: its error is then not the noise's
 _DISAGREEMENT = 0.5  # of two estimates counts as a standard deviation by this share
 _NOTHING = 0.01  # the least overlap that is estimated
@@ -131,6 +133,7 @@ def assess_refined(
     error: float,
     *,
     n_samples: int,
+    n_judged: int,
     n_inputs: int,
     degree: int,
     n_packed: int,
@@ -146,6 +149,8 @@ def assess_refined(
         Mean squared error on new samples.
     n_samples : int
         That the features were fitted to.
+    n_judged : int
+        New samples that the error is the mean of.
     n_inputs, degree, n_packed : int
         d, q and D.
     settled : bool
@@ -161,10 +166,12 @@ def assess_refined(
     clear = int(np.sum(beta > _COUNTED * sqrt(variance)))
     if not np.isfinite(_ambiguity(count, n_inputs, degree, n_packed)):
         return Quality.unknown(count)
-    inflated = variance * _ambiguity(clear, n_inputs, degree, n_packed)
+    # What an error adds inside the span of the true features does no harm.
+    outside = 1.0 - min(clear, n_packed - 1) / n_packed
+    inflated = variance * outside * _ambiguity(clear, n_inputs, degree, n_packed)
     strengths, overlaps = _debiased(beta, inflated, np.full(count, inflated))
-    common = _COMMON if settled else _COMMON + _UNSETTLED
-    deviations = np.full(count, sqrt(2.0 / n_packed + common**2))
+    common = _common(degree) + (0.0 if settled else _UNSETTLED)
+    deviations = np.full(count, sqrt(2.0 / n_packed + _SPREAD / n_judged + common**2))
     resolved = (beta > _RESOLVED * sqrt(variance)) & (overlaps > LEAST)
     errors = np.full(count, sqrt(2.0 * variance / n_packed))
     return _quality(overlaps, deviations, resolved, strengths * np.sign(weights), errors)
@@ -176,6 +183,7 @@ def assess_spectral(
     norms: Array,
     *,
     variance: float,
+    degree: int,
     n_packed: int,
     eigenvalues: Array | None = None,
     ends: tuple[BulkEnd, BulkEnd] | None = None,
@@ -189,8 +197,8 @@ def assess_spectral(
         The operator's labels, and |F|^2/D, of the same samples.
     variance : float
         sigma^2 = D E[t^2 |F|^2/D]/(2 n) of the operator.
-    n_packed : int
-        D.
+    degree, n_packed : int
+        q and D.
     eigenvalues : ndarray of float64, shape (K,), optional
         Of the operator as it is, trace not subtracted.
     ends : tuple of BulkEnd, optional
@@ -213,12 +221,17 @@ def assess_spectral(
             by_eigenvalue[k] = end.overlap_at(sign * value, sign * t / sqrt(2.0), norms, squares)
         difference = _logit(by_eigenvalue) - place
         place, spread = place + difference / 2.0, spread / 2.0
-    deviations = np.sqrt(spread**2 + 2.0 / n_packed + (_DISAGREEMENT * difference) ** 2 + _COMMON**2)
+    common = _common(degree)
+    deviations = np.sqrt(spread**2 + 2.0 / n_packed + (_DISAGREEMENT * difference) ** 2 + common**2)
     overlaps = _share(place)
     raw, raw_errors = held_out.coefficients(held_out.y)
     scale = np.maximum(overlaps, _NOTHING)
     resolved = (beta > _CLEAR * errors) & (overlaps > LEAST)
     return _quality(overlaps, deviations, resolved, raw * held_out.signs / scale, raw_errors / scale)
+
+
+def _common(degree: int) -> float:
+    return _COMMON if degree == 1 else _COMMON_ABOVE
 
 
 def _debiased(beta: Array, variance: float, weighted: Array) -> tuple[Array, Array]:
