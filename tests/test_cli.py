@@ -59,7 +59,7 @@ def test_fit_ends_with_r2_on_rows_the_fit_never_saw(table, capsys):
     assert status == 0
     assert err == ""
     assert re.match(r"[2-6] features by the refined estimator", out)
-    scores = dict(re.findall(r"^  (.+?) +(-?\d\.\d{4})$", out, flags=re.MULTILINE))
+    scores = dict(re.findall(r"^  ([a-z].+?) +(-?\d\.\d{4})$", out, flags=re.MULTILINE))
     assert set(scores) == {"this fit", "ridge on raw columns", "mean"}
     assert out.rstrip().endswith(scores["mean"])
     train, held_out = split(open_source(table), 0.2, 7)

@@ -200,6 +200,20 @@ def test_a_linear_part_and_features_add_up():
     assert model.score(X, y + X @ slopes) > 0.97
 
 
+@pytest.mark.parametrize("estimator", ["refined", "spectral", "paper"])
+def test_the_report_says_how_near_each_feature_is_prints_and_draws_itself(estimator):
+    model = HierarchicalSpectralRegressor(1, estimator=estimator).fit(*samples(20_000, teacher=EXACT))
+    report = pickle.loads(pickle.dumps(model.report_))
+    quality = report.recovery.quality
+    assert report.recovery.count == 3
+    true = overlaps(EXACT.features_, model.features_)
+    assert_allclose(quality.overlaps, true, atol=0.03)
+    assert_allclose(np.abs(quality.weights), np.abs(EXACT.weights_), rtol=0.1)
+    assert "3 of 3 features clearly there." in str(report)
+    assert f"{quality.overlaps[0]:.3f}" in str(report).split("\n")[-3]
+    assert len(report.plot().axes) == 3
+
+
 def test_a_linear_target_is_ridge_regression_and_no_feature():
     X, y = linear_samples()
     model = HierarchicalSpectralRegressor().fit(X, y)
@@ -210,6 +224,8 @@ def test_a_linear_target_is_ridge_regression_and_no_feature():
     assert model.features_.shape == (0, 15)
     assert model.transform(test).shape == (2000, 0)
     assert "No eigenvalue stands above the bulk" in str(model.report_)
+    assert model.report_.recovery.count == 0
+    assert len(model.report_.plot().axes) == 3
 
 
 @pytest.mark.parametrize("seed", range(50, 58))
@@ -368,6 +384,7 @@ def test_a_stored_fit_comes_back_to_the_last_bit(tmp_path, prepare, estimator):
     assert_array_equal(again.predict(X), model.predict(X))
     assert again.top_terms(1, 3) == model.top_terms(1, 3)
     assert str(again.report_) == str(model.report_)
+    assert_array_equal(again.report_.recovery.quality.intervals, model.report_.recovery.quality.intervals)
     assert again.get_params() == model.get_params()
     assert_array_equal(again.spectrum_.eigenvalues, model.spectrum_.eigenvalues)
     assert again.label_transform_.name == ("identity" if estimator == "paper" else "normalised")

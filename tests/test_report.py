@@ -53,7 +53,7 @@ def test_the_page_of_a_fit_shows_its_features_tables_figures_and_versions(fitted
     assert "rows held out of the fit: 77" in text
     assert "numpy" in text
     assert "<td>n_features</td><td>1</td>" in text
-    assert text.count("data:image/svg+xml;base64,") == 1
+    assert text.count("data:image/svg+xml;base64,") == 2
 
 
 def test_the_page_of_a_solve_is_written_beside_the_run_file(solve, capsys):
