@@ -290,7 +290,9 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
             )
         else:
             recovery = assess_candidates(found, readout, held_out, labels, degree=self.degree, turned=paper)
-        return self._settled(source, linear, preparation, labels.transform, found, readout.r2, outcome, recovery)
+        return self._settled(
+            source, linear, preparation, labels.transform, found, readout.r2, outcome, recovery
+        )
 
     def _n_features(self) -> int | None:
         return None if self.n_features == "auto" else int(self.n_features)

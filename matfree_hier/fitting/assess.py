@@ -102,7 +102,7 @@ def assess_refinement(
         scale * readout.weights,
         error,
         n_samples=n_samples,
-        n_judged=max(1, held_out.n_samples // 2),
+        n_judged=held_out.n_samples,
         n_inputs=held_out.n_inputs,
         degree=degree,
         n_packed=size,
