@@ -143,6 +143,7 @@ def assess_candidates(
     outside = np.arange(len(readout.features)) if turned else np.flatnonzero(candidates.outside)
     features = readout.features[outside]
     eigenvalues = candidates.spectrum.eigenvalues[candidates.outside]
+    plain = turned or candidates.smoothness > 0.0  # eigenvalues are not those of the features
     y, t, norms, H = _measured(held_out, features, labels, degree)
     signs = np.sign(readout.weights if turned else eigenvalues)
     known = assess_spectral(
@@ -152,8 +153,8 @@ def assess_candidates(
         variance=labels.variance,
         degree=degree,
         n_packed=labels.n_packed,
-        eigenvalues=None if turned else eigenvalues + labels.shift,
-        ends=None if turned else labels.ends(),
+        eigenvalues=None if plain else eigenvalues + labels.shift,
+        ends=None if plain else labels.ends(),
     )
     quality = known.placed(outside, len(readout.features))
     best = known.taken(known.resolved)
