@@ -10,6 +10,7 @@ import scipy.linalg
 
 import matfree_hier as mh
 from matfree_hier import metric, smooth, theory
+from matfree_hier.fitting.refine import refine
 
 Array = Any
 
@@ -68,3 +69,29 @@ def test_the_edge_is_where_noise_in_a_metric_ends(tau: float) -> None:
     noise = np.triu(G) + np.triu(G, 1).T
     w = scipy.linalg.eigh(noise, B.matrix.toarray(), eigvals_only=True)
     assert np.abs(w).max() == pytest.approx(smooth.bulk_edge(B, n), rel=0.08)
+
+
+def test_a_metric_as_the_penalty_of_a_refinement_finds_smooth_features_better() -> None:
+    teacher = smooth.teacher(24, 1, 2, tau=30.0, weights=[0.8, -0.6], seed=7)
+    X, y = teacher.sample(300, 11)
+    rng = np.random.default_rng(13)
+    y = y + rng.standard_normal(len(y))
+    start = np.linalg.qr(teacher.features_.T + 0.2 * rng.standard_normal((24, 2)))[0].T
+    found = []
+    for tau in (0.0, 10.0):
+        B = metric.smoothness("path", 1, tau, n_inputs=24)
+        refined = refine(mh.open_source((X, y)), start, teacher.weights_, degree=1, n_features=2, metric=B)
+        found.append(mh.recovery.overlaps(refined.features, teacher.features_).mean())
+    assert found[1] > found[0] + 0.02
+    assert found[1] > 0.95
+
+
+def test_the_penalty_without_tau_changes_no_step_beyond_rounding() -> None:
+    teacher = smooth.teacher(8, 1, 2, tau=3.0, weights=[0.8, -0.6], seed=7)
+    X, y = teacher.sample(400, 11)
+    arguments: dict[str, Any] = {"degree": 1, "n_features": 2, "max_steps": 8}
+    plain, zero = (
+        refine(mh.open_source((X, y)), teacher.features_, teacher.weights_, metric=B, **arguments)
+        for B in (None, metric.smoothness("path", 1, 0.0, n_inputs=8))
+    )
+    np.testing.assert_allclose(zero.features, plain.features, atol=1e-4)

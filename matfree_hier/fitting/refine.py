@@ -21,6 +21,7 @@ from matfree_hier.status import Status
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from matfree_hier.metric import Metric
     from matfree_hier.sources import SampleSource
 
 __all__ = ["Refined", "refine"]
@@ -43,6 +44,7 @@ def refine(
     dtype: Any = None,
     latent_bytes: float = 2**30,
     seed: int = 3,
+    metric: Metric | None = None,
     progress: bool | None = None,
     callback: Callable[[dict[str, Any]], object] | None = None,
     state: Mapping[str, Any] | None = None,
@@ -80,6 +82,8 @@ def refine(
         Memory for latents, 12 n K bytes in float32; with less, a step costs two passes instead of one.
     seed : int
         Of the held-out part and of new components.
+    metric : Metric, optional
+        B of the penalty tr W^T B W, by default the identity: keeps features smooth.
     progress : bool, optional
         Show progress on standard error; by default on a terminal only.
     callback : callable, optional
@@ -122,6 +126,7 @@ def refine(
         _integer("max_steps", max_steps, 1),
         float(latent_bytes),
         _integer("seed", seed, 0),
+        metric,
     )
     if state is not None:
         run.resume(state)

@@ -14,11 +14,15 @@ from matfree_hier.fitting.sensing import Sensing
 from matfree_hier.linkfit import fit_link, fit_scale
 from matfree_hier.links import AnyLink, FittedLink, ScaledLink, with_parameters
 from matfree_hier.links import link as named_link
+from matfree_hier.metric import preconditioner
+from matfree_hier.smooth import bulk_edge
+from matfree_hier.solvers.space import PLAIN, MetricSpace, Space
 from matfree_hier.status import Status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from matfree_hier.metric import Metric
     from matfree_hier.sources import SampleSource
 
 Array: TypeAlias = NDArray[np.float64]
@@ -101,7 +105,13 @@ class Refinement:
         max_steps: int,
         latent_bytes: float,
         seed: int,
+        metric: Metric | None = None,
     ) -> None:
+        self.space: Space = PLAIN
+        self.noise_share, self.metric = 1.0, metric
+        if metric is not None:
+            self.space = MetricSpace(metric, preconditioner(metric, "exact"))
+            self.noise_share = bulk_edge(metric, metric.size, 2.0) / 2.0  # of the edge of the plain noise
         self.link, self.fixed, self.latent_bytes, self.seed = link, n_features, latent_bytes, seed
         y = np.concatenate([part.labels() for part in parts])
         self.origin, self.unit = float(y.mean()), float(y.std()) or 1.0
@@ -195,12 +205,12 @@ class Refinement:
         return min(self.step, self.n_search) - self.best_step >= _PATIENCE
 
     def _sensing(self, samples: Samples) -> Sensing:
-        return Sensing(samples, self.factor, self.previous, self.latent_bytes)
+        return Sensing(samples, self.factor, self.previous, self.latent_bytes, self.space)
 
     def _ridge(self, sensing: Sensing, error: float) -> float:
         """Return the level in units of the noise: the size of a gradient of residuals of this mean square."""
         noise = sqrt(error * sensing.mean_square_slope * self.n_packed / sensing.samples.n)
-        return max(self.level * noise, 1e-12)
+        return max(self.level * self.noise_share * noise, 1e-12)
 
     def _advance(self, held_out: float, sensing: Sensing) -> None:
         """Record the step, and lower the ridge: as long as the held-out error falls, it wants lowering."""
@@ -276,6 +286,7 @@ class Refinement:
         if count <= 0:
             return factor
         drawn = np.random.default_rng([self.seed, self.step]).standard_normal((self.n_packed, count))
+        drawn = self.space.directions(drawn)
         length = (0.005 * self.error / count) ** 0.25
         W = np.hstack([factor.W, drawn * (length / np.linalg.norm(drawn, axis=0))])
         return replace(factor, W=W, signs=np.append(factor.signs, np.where(np.arange(count) % 2, -1.0, 1.0)))
@@ -322,6 +333,7 @@ class Refinement:
             "n_features": self.fixed or 0,
             "max_steps": self.n_search + self.n_last,
             "seed": self.seed,
+            "metric": "" if self.metric is None else self.metric.fingerprint(),
         }
 
     def state(self) -> dict[str, Any]:

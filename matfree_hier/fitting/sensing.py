@@ -10,7 +10,8 @@ from the products: no pass over the features. A line search along B A follows, e
 loss is a quartic. Since A mixes columns no scaling of the gradient matters, and a step gets as far as two or
 three of nonlinear conjugate gradients scaled by the factor's Gram matrix, for the same two products. The
 smallest |W|^2 over all factors of one M = W diag(s) W^T is the sum of the |eigenvalues| of M: the ridge is
-the penalty that holds directions of noise at zero.
+the penalty that holds directions of noise at zero. In a metric |W|^2 is tr W^T B W, and directions are sought
+along B^-1 times the gradient, which is the gradient of the problem in B^1/2 W.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from scipy.optimize import minimize_scalar
 
 from matfree_hier.fitting.factor import weighted_products
 from matfree_hier.packing import check_memory
+from matfree_hier.solvers.space import PLAIN, Space
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -52,6 +54,8 @@ class Sensing:
     latent_bytes : float
         For latents. Where those of all samples do not fit, those of every second, third, ... sample are kept
         for the Gauss-Newton equations, and the others computed when needed: two passes a step.
+    space : Space
+        The inner product of the ridge.
 
     Attributes
     ----------
@@ -63,7 +67,15 @@ class Sensing:
         Mean squared residual.
     """
 
-    def __init__(self, samples: Samples, factor: Factor, previous: Array, latent_bytes: float) -> None:
+    def __init__(
+        self,
+        samples: Samples,
+        factor: Factor,
+        previous: Array,
+        latent_bytes: float,
+        space: Space = PLAIN,
+    ) -> None:
+        self.space = space
         self.samples, self.factor, self.previous = samples, factor, previous
         self.n_steps = 0
         width = 2 * len(factor.signs) + previous.shape[1]
@@ -91,8 +103,9 @@ class Sensing:
             mu of the loss, above 0.
         """
         G = self._gradient(ridge)
-        B = np.hstack([self.factor.W, self.previous, G])
-        self._append(G)
+        direction = self.space.directions(G)
+        B = np.hstack([self.factor.W, self.previous, direction])
+        self._append(direction)
         A = self._gauss_newton(B, B.T @ G, ridge)
         self._move(B @ A, A, ridge)
         self._settle()
@@ -152,7 +165,7 @@ class Sensing:
         for rows, X in self.samples.inputs():
             U = self._L[rows, : len(signs)] if self._stride == 1 else self.samples.forward(X, columns)
             self.samples.backward(X, weights[rows] * U * signs, G)
-        return np.asarray(G * (2.0 / self.samples.n) + ridge * W)
+        return np.asarray(G * (2.0 / self.samples.n) + ridge * self.space.apply(W))
 
     def _gauss_newton(self, B: Array, gradient: Array, ridge: float) -> Array:
         """Return A (w, K) that about minimises the loss, linearised in B A; `gradient` is B^T G.
@@ -161,7 +174,7 @@ class Sensing:
         uncorrelated: the Gram matrix of T alone is a preconditioner. The shift is eliminated, by projecting
         J, the derivatives of the predictions, off the slopes.
         """
-        C = _orthonormalising(B)
+        C = _orthonormalising(B, self.space)
         gram, means = self._first_sweep()
         inverse = np.linalg.inv(gram + (ridge + 1e-7 * np.trace(gram)) * np.eye(len(gram)))
 
@@ -195,7 +208,8 @@ class Sensing:
         """Go to the best point along P = B A."""
         a, b = self._changes(P, A)
         W = self.factor.W
-        penalty = ridge * float(np.sum(W * P)), ridge * float(np.sum(P * P))
+        rough = self.space.apply(P)
+        penalty = ridge * float(np.sum(W * rough)), ridge * float(np.sum(P * rough))
         squares = self._slopes**2
         shift = -float(squares @ a) / (float(squares.sum()) or 1.0)  # what the linearised loss wants
         if self.factor.link.name == "identity":
@@ -280,11 +294,12 @@ class Sensing:
         return best
 
 
-def _orthonormalising(B: Array) -> Array:
+def _orthonormalising(B: Array, space: Space = PLAIN) -> Array:
     """Return C (w, m) with B C orthonormal, of the span of B but for directions of rounding."""
-    norms = np.linalg.norm(B, axis=0)
+    gram = B.T @ space.apply(B)
+    norms = np.sqrt(np.diag(gram))
     scale = np.where(norms > 0.0, norms, 1.0)
-    values, V = np.linalg.eigh((B.T @ B) / np.outer(scale, scale))
+    values, V = np.linalg.eigh(gram / np.outer(scale, scale))
     kept = values > _DEPENDENT * values[-1]
     return np.asarray(V[:, kept] / np.sqrt(values[kept]) / scale[:, np.newaxis])
 

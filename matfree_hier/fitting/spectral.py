@@ -82,8 +82,8 @@ class Candidates:
         Passes over the samples in all.
     turned : ndarray of float64, shape (K,), optional
         v^T C v of each feature, where the features are not the eigenvectors of the spectrum themselves.
-    smoothness : float
-        tau of the metric.
+    metric : Metric, optional
+        That they were found in.
     """
 
     features: Array
@@ -91,7 +91,12 @@ class Candidates:
     spectrum: EigenResult
     n_passes: float
     turned: Array | None = None
-    smoothness: float = 0.0
+    metric: Metric | None = None
+
+    @property
+    def smoothness(self) -> float:
+        """tau of the metric, 0 where there is none."""
+        return 0.0 if self.metric is None else self.metric.tau
 
     @property
     def eigenvalues(self) -> Array:
@@ -163,7 +168,7 @@ def find_candidates(
         if n_features is None:
             edge = bulk_edge(metric, operator.n_samples, float(np.mean(operator.labels() ** 2)))
             outside = np.arange(len(values)) < int((np.abs(spectrum.eigenvalues) > _CLEARLY * edge).sum())
-        return Candidates(features, outside, spectrum, spectrum.n_passes, values, metric.tau)
+        return Candidates(features, outside, spectrum, spectrum.n_passes, values, metric)
     if n_features is None:
         outside = above_bulk(operator, spectrum.eigenvalues)
     features = np.ascontiguousarray(spectrum.eigenvectors.T, dtype=np.float64)

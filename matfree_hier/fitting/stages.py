@@ -132,6 +132,7 @@ def refine_readout(
         "dtype": dtype,
         "seed": seed,
         "progress": progress,
+        "metric": candidates.metric,
     }
     y = held_out.labels()
     plain = np.zeros(candidates.features.shape[1])
