@@ -95,7 +95,7 @@ class Candidates:
 
     @property
     def smoothness(self) -> float:
-        """tau of the metric, 0 where there is none."""
+        """The tau of the metric, 0 where there is none."""
         return 0.0 if self.metric is None else self.metric.tau
 
     @property
