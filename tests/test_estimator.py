@@ -658,6 +658,7 @@ def test_top_terms_name_products_by_column():
 
 def test_memory_does_not_grow_with_the_number_of_samples_but_for_labels(tmp_path, monkeypatch):
     monkeypatch.setattr("matfree_hier.estimator.IN_MEMORY", 0)
+    monkeypatch.setattr("matfree_hier.sources.base.BLOCK_BYTES", 2**19)  # several are read ahead
     peaks = []
     sizes = (80_000, 480_000)  # the smaller fills every buffer
     for n in sizes:

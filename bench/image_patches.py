@@ -1,6 +1,6 @@
 """Energy-model features of natural-image patches, recovered with and without smoothness over the pixel grid.
 
-    python examples/image_patches.py [FIGURE.png]
+    python -m matfree_hier.bench.image_patches [FIGURE.png]
 
 Patches of scikit-learn's two photographs (china.jpg and flower.jpg) are whitened and brought to one contrast.
 A cell of the energy model answers with the squares of two Gabor filters in quadrature, less those of two
