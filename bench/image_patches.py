@@ -34,7 +34,7 @@ def patches(n: int, rng: np.random.Generator) -> np.ndarray:
     rows -= rows.mean(axis=0)
     values, vectors = np.linalg.eigh(rows.T @ rows / n)
     rows = rows @ (vectors / np.sqrt(values + 1e-4 * values.max())) @ vectors.T
-    return rows / np.linalg.norm(rows, axis=1, keepdims=True) * SIDE
+    return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True) * SIDE)
 
 
 def gabor_pairs() -> np.ndarray:

@@ -22,7 +22,7 @@ def hermite_features(X: Array, degree: int) -> Array:
     """Return the packed Hermite features of each sample, one feature a row.
 
     Features of smallest index i, occurring m times, are h_m(x_i) times all features of degree q - m in the
-    later inputs (MATH.md 3): whole rows times whole blocks, as fast as NumPy makes them.
+    later inputs: whole rows times whole blocks, as fast as NumPy makes them.
 
     Parameters
     ----------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from threadpoolctl import threadpool_limits
 
+from matfree_hier.checks import integer
 from matfree_hier.kernels import forward
 from matfree_hier.links import AnyLink
 from matfree_hier.links import link as as_link
@@ -101,10 +101,10 @@ class HierarchicalModel:
         noise_std: float = 0.0,
         seed: int | None = None,
     ) -> None:
-        self.n_inputs = _integer("n_inputs", n_inputs, 1)
-        self.degree = _integer("degree", degree, 1, 8)
+        self.n_inputs = integer("n_inputs", n_inputs, 1)
+        self.degree = integer("degree", degree, 1, 8)
         self.n_packed = check_size(self.n_inputs, self.degree)
-        self.seed = None if seed is None else _integer("seed", seed, 0)
+        self.seed = None if seed is None else integer("seed", seed, 0)
         given = None if features is None else _given("features", features, 2)
         weights = None if weights is None else _given("weights", weights, 1)
         self.n_features = _count(n_features, given, weights, self.n_packed)
@@ -158,7 +158,7 @@ class HierarchicalModel:
         MemoryError
             If the samples do not fit in memory.
         """
-        return self.sample_range(0, _integer("n", n, 0), seed, dtype)
+        return self.sample_range(0, integer("n", n, 0), seed, dtype)
 
     def sample_range(
         self, start: int, stop: int, seed: int, dtype: DTypeLike = np.float64
@@ -182,9 +182,9 @@ class HierarchicalModel:
         X : ndarray of ``dtype``, shape (stop - start, d)
         y : ndarray of float64, shape (stop - start,)
         """
-        start = _integer("start", start, 0)
-        stop = _integer("stop", stop, start)
-        seed = _integer("seed", seed, 0)
+        start = integer("start", start, 0)
+        stop = integer("stop", stop, start)
+        seed = integer("seed", seed, 0)
         dtype = np.dtype(dtype)
         if dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
             msg = f"`dtype` must be float32 or float64, got {dtype}."
@@ -301,7 +301,7 @@ def _count(n: int | None, features: Array | None, weights: Array | None, n_packe
     """Return the number of features that the arguments agree on."""
     sizes = {}
     if n is not None:
-        sizes["n_features"] = _integer("n_features", n, 1)
+        sizes["n_features"] = integer("n_features", n, 1)
     if features is not None:
         sizes["features"] = features.shape[0]
         if features.shape[1] != n_packed:
@@ -332,19 +332,6 @@ def _given(name: str, values: ArrayLike, ndim: int) -> Array:
         msg = f"`{name}` must be finite, got {array[~np.isfinite(array)][0]}."
         raise ValueError(msg)
     return array
-
-
-def _integer(name: str, value: Any, low: int, high: int | None = None) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        msg = f"`{name}` must be an integer, got {value!r}."
-        raise TypeError(msg) from None
-    if number < low or (high is not None and number > high):
-        bounds = f"in {low}..{high}" if high is not None else f"at least {low}"
-        msg = f"`{name}` must be {bounds}, got {number}."
-        raise ValueError(msg)
-    return number
 
 
 def _real(name: str, value: float) -> float:

@@ -9,13 +9,14 @@ index j and alpha! is the product of the alpha_j!. Sizes are Python integers and
 
 from __future__ import annotations
 
-import operator
 import os
 from math import comb, factorial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from matfree_hier.checks import integer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,7 +60,7 @@ def n_packed(d: int, q: int) -> int:
     TypeError, ValueError
         If `d` or `q` is not an integer, or is below 1.
     """
-    d, q = _integer(d, "d", 1), _integer(q, "q", 1)
+    d, q = integer("d", d, 1), integer("q", q, 1)
     return comb(d + q - 1, q)
 
 
@@ -155,7 +156,7 @@ def position(index: Sequence[int], d: int) -> int:
     if not n:
         msg = "`index` must hold at least one index, got none."
         raise ValueError(msg)
-    ordered = sorted(_integer(i, "index", 0, d - 1) for i in index)
+    ordered = sorted(integer("index", i, 0, d - 1) for i in index)
     # Those behind: with the first r entries the same and entry r larger, for each r.
     return n - 1 - sum(comb(d - 2 - i + q - r, q - r) for r, i in enumerate(ordered) if i < d - 1)
 
@@ -209,7 +210,7 @@ def multi_index(position: int, d: int, q: int) -> tuple[int, ...]:
         If `position` is not an integer in 0..D-1.
     """
     n = n_packed(d, q)
-    behind = n - 1 - _integer(position, "position", 0, n - 1)
+    behind = n - 1 - integer("position", position, 0, n - 1)
     index: list[int] = []
     for m in range(q, 0, -1):
         # j = d-1-i is the largest with C(j + m - 1, m) <= behind; it never grows from one m to the next.
@@ -375,20 +376,6 @@ def _coordinates(v: ArrayLike, name: str, n: int) -> NDArray[Any]:
         msg = f"`{name}` must have shape ({n},) or ({n}, k), got {array.shape}."
         raise ValueError(msg)
     return array if array.dtype == np.float32 else array.astype(np.float64, copy=False)
-
-
-def _integer(value: object, name: str, low: int, high: int | None = None) -> int:
-    """Return `value` as a Python int within low..high."""
-    try:
-        number = operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        msg = f"`{name}` must be an integer, got {value!r}."
-        raise TypeError(msg) from None
-    if number < low or (high is not None and number > high):
-        bound = f"at least {low}" if high is None else f"in {low}..{high}"
-        msg = f"`{name}` must be {bound}, got {number}."
-        raise ValueError(msg)
-    return number
 
 
 def _lines(path: str | Path) -> list[str]:

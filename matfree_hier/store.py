@@ -38,7 +38,7 @@ from matfree_hier.encoding import (
 )
 from matfree_hier.status import RunFileError
 
-__all__ = ["Checkpoint", "CommitError", "MemoryRun", "RunFile", "provenance"]
+__all__ = ["Checkpoint", "CommitError", "MemoryRun", "RunFile", "differences", "provenance"]
 
 PathLike: TypeAlias = str | os.PathLike[str]
 Mode: TypeAlias = Literal["a", "r"]
@@ -508,6 +508,15 @@ def _rebuild(value: Any, file: IO[bytes]) -> Any:
 
 
 # --- provenance --------------------------------------------------------------------------------------------
+
+
+def differences(stored: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
+    """Say by name what differs between two configurations; an empty text where nothing does."""
+    return "; ".join(
+        f"`{name}` was {stored.get(name)!r} and is {ours.get(name)!r}"
+        for name in sorted(stored.keys() | ours.keys())
+        if stored.get(name) != ours.get(name)
+    )
 
 
 def provenance(

@@ -184,5 +184,5 @@ def test_bad_samples_are_refused():
         teacher.sample_range(4, 3, 5)
     with pytest.raises(ValueError, match="`dtype` must be float32 or float64, got int64"):
         teacher.sample(4, 5, np.int64)
-    with pytest.raises(TypeError, match=r"`n` must be an integer, got 2\.5"):
+    with pytest.raises(TypeError, match=r"`n` must be an integer at least 0, got 2\.5"):
         teacher.sample(2.5, 5)

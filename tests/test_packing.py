@@ -155,8 +155,8 @@ def test_available_memory_is_that_of_this_machine() -> None:
     [
         (lambda: packing.n_packed(0, 2), ValueError, "`d` must be at least 1, got 0."),
         (lambda: packing.n_packed(3, 0), ValueError, "`q` must be at least 1, got 0."),
-        (lambda: packing.n_packed(3.0, 2), TypeError, "`d` must be an integer, got 3.0."),
-        (lambda: packing.check_size(3, "2"), TypeError, "`q` must be an integer, got '2'."),
+        (lambda: packing.n_packed(3.0, 2), TypeError, "`d` must be an integer at least 1, got 3.0."),
+        (lambda: packing.check_size(3, "2"), TypeError, "`q` must be an integer at least 1, got '2'."),
         (lambda: packing.position((), 3), ValueError, "`index` must hold at least one index, got none."),
         (lambda: packing.position((0, 3), 3), ValueError, "`index` must be in 0..2, got 3."),
         (lambda: packing.position((-1, 0), 3), ValueError, "`index` must be in 0..2, got -1."),

@@ -17,7 +17,7 @@ from hypothesis.extra import numpy as hnp
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from matfree_hier.status import RunFileError
-from matfree_hier.store import Checkpoint, MemoryRun, RunFile, provenance
+from matfree_hier.store import Checkpoint, MemoryRun, RunFile, differences, provenance
 
 
 def assert_same(got: Any, expected: Any) -> None:
@@ -648,3 +648,9 @@ def test_provenance_can_be_stored_and_names_what_computed(runs):
     assert record["created"].endswith("+00:00")
     assert record["processor"]
     assert str(Path.home()) not in json.dumps(record, default=str)
+
+
+def test_configurations_that_differ_are_told_apart_by_name():
+    stored, ours = {"seed": 3, "dtype": "float32"}, {"seed": 4, "dtype": "float32", "k": 2}
+    assert differences(stored, stored) == ""
+    assert differences(stored, ours) == "`k` was None and is 2; `seed` was 3 and is 4"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from matfree_hier.fitting.fitted import Fitted, readout_from, readout_values
 from matfree_hier.status import RunFileError
-from matfree_hier.store import Checkpoint, CommitError, RunFile, provenance
+from matfree_hier.store import Checkpoint, CommitError, RunFile, differences, provenance
 
 if TYPE_CHECKING:
     import os
@@ -93,14 +93,9 @@ class FitFile:
                 run.save(_CONFIGURATION, self._configuration)
 
     def _require_same(self, stored: Mapping[str, Any], where: str) -> None:
-        ours = self._configuration
-        differing = [
-            f"`{name}` was {stored.get(name)!r} and is {ours.get(name)!r}"
-            for name in sorted(stored.keys() | ours.keys())
-            if stored.get(name) != ours.get(name)
-        ]
+        differing = differences(stored, self._configuration)
         if differing:
-            msg = f"`{where}` holds another fit: {'; '.join(differing)}. Name another run file for this one."
+            msg = f"`{where}` holds another fit: {differing}. Name another run file for this one."
             raise RunFileError(msg)
 
     def finished(self, link: Any) -> Fitted | None:

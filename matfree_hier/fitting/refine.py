@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator as op
 import sys
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from tqdm import tqdm
 
+from matfree_hier.checks import integer
 from matfree_hier.fitting.prepare import split
 from matfree_hier.fitting.refinement import Refined, Refinement
 from matfree_hier.links import AnyLink
@@ -108,7 +108,7 @@ def refine(
     is low-rank sensing with the nuclear norm as penalty: B. Recht, M. Fazel, P. Parrilo, Guaranteed
     minimum-rank solutions of linear matrix equations, SIAM Review 52 (2010), doi:10.1137/070697835.
     """
-    size = check_size(source.n_inputs, _integer("degree", degree, 1, MAX_DEGREE))
+    size = check_size(source.n_inputs, integer("degree", degree, 1, MAX_DEGREE))
     A, w = _start(features, weights, size)
     if held_out is None:
         share = min(0.1, max(0.02, _HELD_OUT / source.n_samples))
@@ -122,10 +122,10 @@ def refine(
         degree,
         np.dtype(source.dtype if dtype is None else dtype),
         None if isinstance(link, str) and link == "auto" else named_link(link),
-        None if n_features is None else _integer("n_features", n_features, 1, size),
-        _integer("max_steps", max_steps, 1),
+        None if n_features is None else integer("n_features", n_features, 1, size),
+        integer("max_steps", max_steps, 1),
         float(latent_bytes),
-        _integer("seed", seed, 0),
+        integer("seed", seed, 0),
         metric,
     )
     if state is not None:
@@ -185,16 +185,3 @@ def _start(features: ArrayLike, weights: ArrayLike, size: int) -> tuple[Array, A
         msg = "`features` and `weights` must be finite."
         raise ValueError(msg)
     return A, w
-
-
-def _integer(name: str, value: Any, low: int, high: int | None = None) -> int:
-    bound = f"at least {low}" if high is None else f"in {low}..{high}"
-    try:
-        number = op.index(value)
-    except TypeError:
-        msg = f"`{name}` must be an integer {bound}, got {value!r}."
-        raise TypeError(msg) from None
-    if number < low or (high is not None and number > high):
-        msg = f"`{name}` must be {bound}, got {number}."
-        raise ValueError(msg)
-    return number

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import operator as op
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
+from matfree_hier.checks import integer
 from matfree_hier.metric import FACTORED, PRECONDITIONERS, Metric
 from matfree_hier.metric import preconditioner as inverse_of
 from matfree_hier.operator import MomentOperator
@@ -68,7 +68,7 @@ def resolved_options(
 ) -> Options:
     """Return the options of a solve, checked, with the sizes that were left open filled in."""
     size = int(linear.shape[0])
-    k = _integer("k", k, 1, size)
+    k = integer("k", k, 1, size)
     if not 0.0 < tol < 1.0:
         msg = f"`tol` must be above 0 and below 1, got {tol}."
         raise ValueError(msg)
@@ -78,14 +78,14 @@ def resolved_options(
     if block_size is None:
         width = _default_width(linear, k, stop)
     else:
-        width = min(size, _integer("block_size", block_size, 1))
+        width = min(size, integer("block_size", block_size, 1))
     least = min(size, k + width)
     if max_basis is None:
         fitting = min(_BASIS_BLOCKS * width, _BASIS_BYTES // (16 * size))
         basis = min(size, max(k + 4 * width, fitting))
     else:
-        basis = min(size, _integer("max_basis", max_basis, least))
-    return Options(k, which, float(tol), width, basis, float(max_passes), _integer("seed", seed, 0))
+        basis = min(size, integer("max_basis", max_basis, least))
+    return Options(k, which, float(tol), width, basis, float(max_passes), integer("seed", seed, 0))
 
 
 def metric_space(
@@ -127,19 +127,6 @@ def _default_width(linear: LinearOperator[Any], k: int, stop: str) -> int:
     if stop == "outliers" and isinstance(linear, MomentOperator) and k < of_all <= _WIDEST:
         k = of_all
     return min(size, -(-k // tile) * tile)
-
-
-def _integer(name: str, value: Any, low: int, high: int | None = None) -> int:
-    bound = f"at least {low}" if high is None else f"in {low}..{high}"
-    try:
-        number = op.index(value)
-    except TypeError:
-        msg = f"`{name}` must be an integer {bound}, got {value!r}."
-        raise TypeError(msg) from None
-    if number < low or (high is not None and number > high):
-        msg = f"`{name}` must be {bound}, got {number}."
-        raise ValueError(msg)
-    return number
 
 
 def checked_start(start: ArrayLike, size: int) -> Array:

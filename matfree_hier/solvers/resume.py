@@ -12,7 +12,7 @@ import numpy as np
 from matfree_hier.operator import MomentOperator
 from matfree_hier.result import EigenResult
 from matfree_hier.status import RunFileError, Status
-from matfree_hier.store import Checkpoint, CommitError, RunFile, provenance
+from matfree_hier.store import Checkpoint, CommitError, RunFile, differences, provenance
 
 if TYPE_CHECKING:
     import os
@@ -102,14 +102,9 @@ class StoredSolve:
         self._try(self._run.commit)
 
     def _require_same(self, stored: Mapping[str, Any], where: str) -> None:
-        ours = self._configuration
-        differing = [
-            f"`{name}` was {stored.get(name)!r} and is {ours.get(name)!r}"
-            for name in sorted(stored.keys() | ours.keys())
-            if stored.get(name) != ours.get(name)
-        ]
+        differing = differences(stored, self._configuration)
         if differing:
-            msg = f"`{where}` holds a solve of another configuration: {'; '.join(differing)}."
+            msg = f"`{where}` holds a solve of another configuration: {differing}."
             raise RunFileError(msg)
 
     def result(self, max_passes: float) -> EigenResult | None:

@@ -1,0 +1,26 @@
+import numpy as np
+import pytest
+
+from matfree_hier.checks import integer
+
+
+@pytest.mark.parametrize("value", [3, np.int64(3), np.uint8(3), True + 2])
+def test_every_kind_of_integer_becomes_a_python_int(value):
+    assert integer("k", value, 1, 3) == 3
+    assert type(integer("k", value, 0)) is int
+
+
+@pytest.mark.parametrize(
+    ("value", "bounds", "error", "message"),
+    [
+        (0, (1,), ValueError, "`k` must be at least 1, got 0."),
+        (7, (1, 6), ValueError, "`k` must be in 1..6, got 7."),
+        (2.0, (1,), TypeError, "`k` must be an integer at least 1, got 2.0."),
+        ("2", (1, 6), TypeError, "`k` must be an integer in 1..6, got '2'."),
+        (None, (0,), TypeError, "`k` must be an integer at least 0, got None."),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_bound(value, bounds, error, message):
+    with pytest.raises(error) as caught:
+        integer("k", value, *bounds)
+    assert str(caught.value) == message
