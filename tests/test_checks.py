@@ -4,7 +4,7 @@ import pytest
 from matfree_hier.checks import integer
 
 
-@pytest.mark.parametrize("value", [3, np.int64(3), np.uint8(3), True + 2])
+@pytest.mark.parametrize("value", [3, np.int64(3), np.uint8(3)])
 def test_every_kind_of_integer_becomes_a_python_int(value):
     assert integer("k", value, 1, 3) == 3
     assert type(integer("k", value, 0)) is int
