@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from threadpoolctl import threadpool_limits
 
-from matfree_hier.checks import integer
+from matfree_hier.checks import finite, integer
 from matfree_hier.kernels import forward
 from matfree_hier.links import AnyLink
 from matfree_hier.links import link as as_link
@@ -328,10 +328,7 @@ def _given(name: str, values: ArrayLike, ndim: int) -> Array:
     if array.ndim != ndim:
         msg = f"`{name}` must have {ndim} dimension{'s' * (ndim > 1)}, got shape {array.shape}."
         raise ValueError(msg)
-    if not np.isfinite(array).all():
-        msg = f"`{name}` must be finite, got {array[~np.isfinite(array)][0]}."
-        raise ValueError(msg)
-    return array
+    return finite(name, array)
 
 
 def _real(name: str, value: float) -> float:

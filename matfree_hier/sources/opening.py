@@ -95,10 +95,10 @@ def open_source(
             msg = "`target` must be None when `data` is a pair (X, y)."
             raise InputError(msg)
         data, target = data
-        both_mapped = all(
+        both_npy = all(
             isinstance(item, (str, os.PathLike)) and Path(item).suffix == ".npy" for item in (data, target)
         )
-        target = target if both_mapped else _labels(target)
+        target = target if both_npy else _labels(target)
     if isinstance(data, SampleSource):
         return data if target is None else data.with_labels(target, target_name or "y")
     parts = _parts(data)

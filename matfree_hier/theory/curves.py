@@ -8,10 +8,10 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from matfree_hier.checks import finite, positive
 from matfree_hier.linkfit import fit_link
 from matfree_hier.links import AnyLink
 from matfree_hier.links import link as as_link
-from matfree_hier.theory.checks import finite, positive
 from matfree_hier.theory.resolvent import predict_spectrum
 from matfree_hier.theory.transforms import simulate_labels
 

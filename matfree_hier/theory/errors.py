@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import zeta
 
-from matfree_hier.theory.checks import positive
+from matfree_hier.checks import positive
 from matfree_hier.theory.simple import overlap
 
 Array: TypeAlias = NDArray[np.float64]

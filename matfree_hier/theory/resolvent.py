@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 
-from matfree_hier.theory.checks import finite, positive
+from matfree_hier.checks import finite, positive
 
 Array: TypeAlias = NDArray[np.float64]
 

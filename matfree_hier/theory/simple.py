@@ -7,7 +7,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from matfree_hier.theory.checks import positive
+from matfree_hier.checks import positive
 
 Array: TypeAlias = NDArray[np.float64]
 

@@ -8,9 +8,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from matfree_hier.checks import finite
 from matfree_hier.links import AnyLink
 from matfree_hier.links import link as as_link
-from matfree_hier.theory.checks import finite
 
 Array: TypeAlias = NDArray[np.float64]
 
