@@ -15,6 +15,7 @@ import scipy.linalg
 from scipy.sparse.linalg import aslinearoperator
 from tqdm import tqdm
 
+from matfree_hier.comm import collectively
 from matfree_hier.operator import single_threaded_blas
 from matfree_hier.packing import check_memory
 
@@ -111,6 +112,7 @@ class SpectralDensity:
         return cls(**{name: arrays[name] for name in cls.__dataclass_fields__})
 
 
+@collectively
 def spectral_density(
     A: Any,
     *,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
+from matfree_hier.comm import collectively
 from matfree_hier.interrupts import Interrupts
 from matfree_hier.metric import Metric
 from matfree_hier.operator import MomentOperator, single_threaded_blas
@@ -23,7 +24,7 @@ from matfree_hier.solvers.arguments import (
     require_symmetric,
     resolved_options,
 )
-from matfree_hier.solvers.coarse import heavy_samples, squared_norms
+from matfree_hier.solvers.coarse import heavy_samples
 from matfree_hier.solvers.krylov import BlockKrylov
 from matfree_hier.solvers.products import OperatorFault, Products
 from matfree_hier.solvers.records import Outcome
@@ -55,6 +56,7 @@ _PATIENCE = 2.0  # times the operations of block Krylov, for the matrix where ou
 _ZERO = 100.0  # a norm below this many eps of what was subtracted as the shift is rounding
 
 
+@collectively
 def top_eigenpairs(
     C: LinearOperator[Any] | ArrayLike,
     k: int,
@@ -330,7 +332,7 @@ def _edges(linear: LinearOperator[Any]) -> tuple[float, float] | None:
     """Return where theory sees the edges of the bulk, from labels and sizes of the samples."""
     if not isinstance(linear, MomentOperator):
         return None
-    norms = squared_norms(linear) / linear.shape[0]
+    norms = linear.squared_norms() / linear.shape[0]
     predicted = predict_spectrum(linear.labels(), linear.n_samples, linear.shape[0], norms=norms)
     centre = 0.0 if linear.center_trace else linear.trace() / linear.shape[0]
     return centre + predicted.edge_left, centre + predicted.edge_right

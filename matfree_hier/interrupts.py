@@ -6,6 +6,8 @@ import signal
 import threading
 from typing import TYPE_CHECKING, Any, Self
 
+from matfree_hier.comm import note_interrupt
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
@@ -43,5 +45,7 @@ class Interrupts:
     def _note(self, number: int, frame: FrameType | None) -> None:
         del number, frame
         self.requested = True
+        if note_interrupt():  # a product of several ranks ends between two chunks of samples
+            return
         if any(may_raise() for may_raise in self._may_raise):
             raise KeyboardInterrupt

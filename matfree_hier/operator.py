@@ -15,10 +15,13 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator
 from threadpoolctl import ThreadpoolController
 
-from matfree_hier import kernels
-from matfree_hier.labels import fit_label_transform, input_sizes
+from matfree_hier.comm import team_of
+from matfree_hier.labels import fit_label_transform
+from matfree_hier.moment import MomentShare, feature_sums, latents, squared_norms
 from matfree_hier.packing import check_memory, check_size, pack, unpack
+from matfree_hier.shares import joined
 from matfree_hier.sources import SampleSource, open_source
+from matfree_hier.sources.ranks import gathered, offer
 
 if TYPE_CHECKING:
     import os
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+    from matfree_hier.comm import Team
     from matfree_hier.sources import Chunk
 
     Samples: TypeAlias = SampleSource | str | os.PathLike[str] | ArrayLike
@@ -37,9 +41,6 @@ else:
 __all__ = ["MomentOperator", "adjoint", "project", "single_threaded_blas"]
 
 MAX_DEGREE = 8  # of the kernels
-_ROWS = 16_384  # samples a kernel call: enough to amortise a sweep over W, few enough for the caches
-_INPUTS = 2**24  # entries of X a kernel call, which bounds the tile when d is huge
-_KEPT_LABELS = 2**28  # bytes of transformed labels kept rather than transformed again each pass
 
 
 class _SymmetricOperator(_Operator):
@@ -99,13 +100,17 @@ class MomentOperator(_SymmetricOperator):
         it is called with the labels and the `labels.Sizes` of their inputs.
     center_trace : bool
         Subtract tr(C)/D times the identity, the finite-d shift of the spectrum.
-    comm : None
-        Reserved for samples held by several processes.
+    comm : mpi4py.MPI.Comm, optional
+        Samples on several ranks: every rank makes this call, and all that use the operator. A file, a
+        teacher or arrays that are the same on all ranks are divided between them; others are a share each.
+        Blocks of vectors, results and what is random are those of rank 0.
 
     Attributes
     ----------
     source : SampleSource
-        The samples.
+        The samples; on ranks other than 0 those of this rank.
+    team : Team or None
+        The ranks of `comm`.
     degree, n_samples, n_inputs : int
         q, n and d.
     shape : tuple of int
@@ -149,51 +154,96 @@ class MomentOperator(_SymmetricOperator):
         dtype: DTypeLike | None = None,
         label_transform: str | Labels | None = None,
         center_trace: bool = True,
-        comm: object = None,
+        comm: Any = None,
     ) -> None:
-        if comm is not None:
-            msg = f"`comm` must be None, got {comm!r}: sums over several processes are not available."
-            raise ValueError(msg)
-        self.degree = _degree(degree)
-        self.source = _open(X, y)
-        if not self.source.has_target:
+        options = (degree, dtype, label_transform, center_trace)
+        self.team = team_of(comm)
+        if self.team is None:
+            self._build(_open(X, y), *options)
+            return
+        team = self.team
+
+        def build(offered: list[Any]) -> dict[str, Any]:
+            self._build(gathered(team, offered), *options)
+            return self._state()
+
+        known = {"label_transform": label_transform}
+        state = team.collective("MomentOperator", build, lambda: offer(team, _open(X, y)), known)
+        if team.rank:
+            self._take(state, team)
+
+    def _build(
+        self,
+        source: SampleSource,
+        degree: int,
+        dtype: DTypeLike | None,
+        label_transform: str | Labels | None,
+        center_trace: bool,
+    ) -> None:
+        """Check the arguments and read the samples once."""
+        self.degree, self.source = _degree(degree), source
+        if not source.has_target:
             msg = "`y` must be given, or the source must have a target: there are no labels."
             raise ValueError(msg)
-        self.n_samples, self.n_inputs = self.source.n_samples, self.source.n_inputs
+        self.n_samples, self.n_inputs = source.n_samples, source.n_inputs
         size = check_size(self.n_inputs, self.degree)
-        super().__init__(_dtype(dtype, self.source), (size, size))  # type: ignore[call-arg]
+        super().__init__(_dtype(dtype, source), (size, size))  # type: ignore[call-arg]
         check_memory(3 * size * self.dtype.itemsize, f"Vectors of {size} entries")
         self.label_transform: Labels | None = (
-            fit_label_transform(label_transform, self.source, degree=self.degree)
+            fit_label_transform(label_transform, source, degree=self.degree)
             if isinstance(label_transform, str)
             else label_transform
         )
         self.center_trace = bool(center_trace)
         self._lock = threading.Lock()
         self._n_applied = 0.0
-        self._weights: NDArray[Any] | None = None
+        self._shares = source.shares.derive(MomentShare, self.degree, self.dtype, self.label_transform)
         self._summarise()
-        if self.label_transform is not None and self.n_samples * self.dtype.itemsize <= _KEPT_LABELS:
-            self._weights = np.concatenate([t for _, t in self._weighed()])
 
     def _summarise(self) -> None:
         """Take the mean, the scale and the trace from one cheap pass: O(d + q) a sample, no features."""
-        total = second = largest = 0.0
-        for chunk in self.source.chunks(rows=_rows(self.n_inputs)):
-            t = self.weigh(chunk)
-            norms = np.empty(len(t))
-            X = np.ascontiguousarray(chunk.X, dtype=np.float64)
-            kernels.squared_norms(X, self.degree, norms)
-            with np.errstate(over="ignore", invalid="ignore"):
-                total += float(t.sum())
-                second += float(t @ norms)
-            largest = max(largest, float(np.abs(t).max()))
+        parts = self._shares.each(MomentShare.summary)
+        total, second = (sum(part[i] for part in parts) for i in (0, 1))
         scale = self.n_samples * sqrt(2.0)
         _finite(np.array([total, second]), self.source)
         self.label_mean = total / self.n_samples
         self._trace: float = (second - self.shape[0] * total) / scale
         self.shift = -second / (scale * self.shape[0]) if self.center_trace else -total / scale
-        self._exponent = int(np.frexp(largest)[1])  # |t| < 2**exponent
+        self._exponent = int(np.frexp(max(part[2] for part in parts))[1])  # |t| < 2**exponent
+        self._shares.each(MomentShare.scale, self._exponent)
+
+    def _state(self) -> dict[str, Any]:
+        """Return what other ranks have of an operator."""
+        names = (
+            "degree", "n_samples", "n_inputs", "shape", "dtype", "label_transform", "center_trace",
+            "label_mean", "_trace", "shift", "_n_applied",
+        )  # fmt: skip
+        return {name: getattr(self, name) for name in names}
+
+    def _take(self, state: dict[str, Any], team: Team) -> None:
+        """Be what rank 0 has built; the source is this rank's own."""
+        super().__init__(state["dtype"], state["shape"])  # type: ignore[call-arg]
+        self.__dict__.update(state)
+        self.team, self.source, self._lock = team, team.objects[0], threading.Lock()
+
+    def _together(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a method on rank 0, of samples on several ranks; every rank gets the result."""
+        if self.team is None:
+            return call(self, *arguments)
+
+        def run(_: list[Any]) -> tuple[Any, float]:
+            return call(self, *arguments), self._n_applied
+
+        result, self._n_applied = self.team.collective(f"MomentOperator.{call.__name__.strip('_')}", run)
+        return result
+
+    def matvec(self, x: ArrayLike) -> NDArray[Any]:  # type: ignore[override]
+        """Apply the operator to one vector, (D,) -> (D,), or to a block, (D, k) -> (D, k).
+
+        Where the samples are on several ranks every rank makes this call, and the block is that of rank 0.
+        """
+        product: NDArray[Any] = self._together(_SymmetricOperator.matvec, x)
+        return product
 
     def trace(self) -> float:
         """Return the trace of the operator before centring, (1/n) sum t_i (|F(x_i)|^2 - D) / sqrt 2."""
@@ -201,7 +251,11 @@ class MomentOperator(_SymmetricOperator):
 
     def labels(self) -> NDArray[np.float64]:
         """Return the labels as the operator weighs samples by them, transformed: shape (n,)."""
-        return np.concatenate([self.weigh(chunk) for chunk in self.source.chunks()])
+        labels: NDArray[np.float64] = self._together(MomentOperator._labels)
+        return labels
+
+    def _labels(self) -> NDArray[np.float64]:
+        return joined(self._shares.each(MomentShare.labels))
 
     @property
     def n_applied(self) -> float:
@@ -213,13 +267,21 @@ class MomentOperator(_SymmetricOperator):
         if not 0 <= start < stop <= self.n_samples:
             msg = f"`start` < `stop` must lie in 0..{self.n_samples}, got {start} and {stop}."
             raise ValueError(msg)
-        return MomentOperator(
-            self.source.slice(start, stop),
-            degree=self.degree,
-            dtype=self.dtype,
-            label_transform=self.label_transform,
-            center_trace=self.center_trace,
-        )
+        new: MomentOperator = object.__new__(MomentOperator)
+        new.team = self.team
+
+        def build() -> dict[str, Any]:
+            source = self.source.slice(start, stop)
+            new._build(source, self.degree, self.dtype, self.label_transform, self.center_trace)
+            return new._state()
+
+        if self.team is None:
+            build()
+            return new
+        state = self.team.collective("MomentOperator.restricted", lambda _: build())
+        if self.team.rank:
+            new._take(state, self.team)
+        return new
 
     def tensor(self) -> TensorOperator:
         """Return the same operator on d**q tensor coordinates, 0 off the symmetric tensors.
@@ -249,12 +311,14 @@ class MomentOperator(_SymmetricOperator):
         MemoryError
             If the matrix is larger than memory; the message states its size.
         """
+        dense: NDArray[Any] = self._together(MomentOperator._to_dense)
+        return dense
+
+    def _to_dense(self) -> NDArray[Any]:
         size = self.shape[0]
         check_memory(2 * 8 * size * size, f"The dense matrix of shape {self.shape}")
-        total = np.zeros(self.shape)
         with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
-            for chunk, t in self._weighed():
-                kernels.moment(np.ascontiguousarray(chunk.X, dtype=self.dtype), t, self.degree, total)
+            total = self._shares.sum(MomentShare.matrix, size)
             upper = np.triu(np.ldexp(total / (self.n_samples * sqrt(2.0)), self._exponent))
             upper[np.diag_indices(size)] += self.shift
             dense = (upper + np.triu(upper, 1).T).astype(self.dtype, copy=False)
@@ -264,16 +328,10 @@ class MomentOperator(_SymmetricOperator):
 
     def _apply(self, V: NDArray[Any]) -> NDArray[Any]:
         """Return Phi^T (t Phi V) / (n sqrt 2) + shift V for a finite block V of shape (D, k)."""
-        total = np.zeros(V.shape)
-        if total.nbytes > 2**28:
-            check_memory(total.nbytes, f"Work arrays for {V.shape[1]} vectors of {len(V)} entries")
+        if 8 * V.size > 2**28:
+            check_memory(8 * V.size, f"Work arrays for {V.shape[1]} vectors of {len(V)} entries")
         scaled, exponents = _scaled(V, self.dtype)
-        for chunk, t in self._weighed():
-            X = np.ascontiguousarray(chunk.X, dtype=self.dtype)
-            U = np.empty((len(X), V.shape[1]), self.dtype)
-            kernels.forward(X, scaled, self.degree, U)
-            U *= t[:, np.newaxis]
-            kernels.backward(X, U, self.degree, total)
+        total = self._shares.sum(MomentShare.product, scaled)
         with np.errstate(over="ignore", invalid="ignore"):
             total /= self.n_samples * sqrt(2.0)
             total = np.ldexp(total, exponents + self._exponent)
@@ -283,32 +341,17 @@ class MomentOperator(_SymmetricOperator):
             self._n_applied += 1.0
         return _finite(product, self.source)
 
-    def _weighed(self) -> Iterator[tuple[Chunk, NDArray[Any]]]:
-        """Yield chunks with their transformed labels, scaled into (-1, 1) by a power of two, in `dtype`."""
-        for chunk in self.source.chunks(rows=_rows(self.n_inputs), labels=self._weights is None):
-            if self._weights is None:
-                yield chunk, np.ldexp(self.weigh(chunk), -self._exponent).astype(self.dtype)
-            else:
-                yield chunk, self._weights[chunk.start : chunk.start + len(chunk.X)]
+    def squared_norms(self) -> NDArray[np.float64]:
+        """Return |F(x_i)|^2 of every sample, shape (n,): one reading of the samples, no features."""
+        norms: NDArray[np.float64] = self._together(MomentOperator._squared_norms)
+        return norms
+
+    def _squared_norms(self) -> NDArray[np.float64]:
+        return joined(self.source.shares.each(squared_norms, self.degree))
 
     def weigh(self, chunk: Chunk) -> NDArray[np.float64]:
         """Return the labels of a chunk of the samples, as the operator weighs them: shape (m,)."""
-        y = np.asarray(chunk.y, dtype=np.float64)
-        if self.label_transform is None:
-            return y
-        if getattr(self.label_transform, "uses_inputs", False):
-            t = np.asarray(self.label_transform(y, input_sizes(chunk.X, self.degree)))
-        else:
-            t = np.asarray(self.label_transform(y))
-        if t.dtype.kind not in "biuf" or t.shape != y.shape:
-            msg = f"`label_transform` must map {y.shape} real labels to as many, got {t.shape} of {t.dtype}."
-            raise ValueError(msg)
-        bad = np.flatnonzero(~np.isfinite(t))
-        if len(bad):
-            self.source.validate()  # the label or an input may be NaN
-            msg = f"`label_transform` must be finite, got {t[bad[0]]} at row {chunk.start + int(bad[0])}."
-            raise ValueError(msg)
-        return t.astype(np.float64, copy=False)
+        return MomentShare(self.source, self.degree, self.dtype, self.label_transform).weigh(chunk)
 
 
 class TensorOperator(_SymmetricOperator):
@@ -363,14 +406,7 @@ def project(samples: Samples, V: ArrayLike, degree: int, dtype: DTypeLike | None
     scaled, exponents = _scaled(V.reshape(len(V), -1), kind)
     n_bytes = source.n_samples * scaled.shape[1] * kind.itemsize
     check_memory(n_bytes, f"Latents of {source.n_samples} samples")
-    U = np.empty((source.n_samples, scaled.shape[1]), kind)
-    row = 0
-    for chunk in source.chunks(rows=_rows(source.n_inputs), labels=False):
-        X = np.ascontiguousarray(chunk.X, dtype=kind)
-        kernels.forward(X, scaled, degree, U[row : row + len(X)])
-        row += len(X)
-    with np.errstate(over="ignore", invalid="ignore"):
-        np.ldexp(U, exponents, out=U)
+    U = joined(source.shares.each(latents, scaled, degree, exponents))
     return _finite(U, source).reshape(source.n_samples, *V.shape[1:])
 
 
@@ -407,15 +443,7 @@ def adjoint(
     block = G.reshape(len(G), -1)
     check_memory(8 * size * block.shape[1], f"Sums of {size} features")
     exponents = _exponents(block)
-    W = np.zeros((size, block.shape[1]))
-    row = 0
-    for chunk in source.chunks(rows=_rows(source.n_inputs), labels=False):
-        X = np.ascontiguousarray(chunk.X, dtype=kind)
-        weights = np.ldexp(block[row : row + len(X)], -exponents)
-        kernels.backward(X, np.ascontiguousarray(weights, dtype=kind), degree, W)
-        row += len(X)
-    with np.errstate(over="ignore", invalid="ignore"):
-        np.ldexp(W, exponents, out=W)
+    W = source.shares.sum(feature_sums, size, degree, kind, exponents, by_row=[block])
     return _finite(W, source).reshape(size, *G.shape[1:])
 
 
@@ -512,11 +540,6 @@ def _scaled(V: NDArray[Any], dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArra
     """Return V with its columns' entries brought into (-1, 1), C-contiguous in `dtype`, and exponents."""
     exponents = _exponents(V)
     return np.ldexp(V, -exponents).astype(dtype, order="C", copy=False), exponents
-
-
-def _rows(n_inputs: int) -> int:
-    """Return how many samples go into one kernel call."""
-    return max(1, min(_ROWS, _INPUTS // n_inputs))
 
 
 def _finite(result: NDArray[Any], source: SampleSource) -> NDArray[Any]:

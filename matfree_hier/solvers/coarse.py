@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from matfree_hier import kernels
 from matfree_hier.operator import MomentOperator
+from matfree_hier.shares import joined
 from matfree_hier.solvers.products import Products
 from matfree_hier.solvers.subspace import orthonormal, rayleigh_ritz
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from scipy.sparse.linalg import LinearOperator
+
+    from matfree_hier.sources import SampleSource
 
     Array = NDArray[np.float64]
 
@@ -100,15 +102,6 @@ class _HeavySamples:
         return self.scale * self.part.matmat(V) + self.shift * V
 
 
-def squared_norms(C: MomentOperator) -> Array:
-    """Return |F(x_i)|^2 of every sample, shape (n,): one reading of the samples, no features."""
-    norms = np.empty(C.n_samples)
-    for chunk in C.source.chunks(labels=False):
-        rows = slice(chunk.start, chunk.start + len(chunk.X))
-        kernels.squared_norms(np.ascontiguousarray(chunk.X, dtype=np.float64), C.degree, norms[rows])
-    return norms
-
-
 def heavy_samples(C: MomentOperator) -> Products | None:
     """Return the coarse operator of the heaviest samples, or None if no few of them make much of C.
 
@@ -116,7 +109,7 @@ def heavy_samples(C: MomentOperator) -> Products | None:
     features, and a copy of at most a tenth of them.
     """
     n, size = C.n_samples, C.shape[0]
-    labels, norms = C.labels(), squared_norms(C)
+    labels, norms = C.labels(), C.squared_norms()
     weights = np.abs(labels) * norms
     order = np.argsort(-weights, kind="stable")
     squares = np.cumsum(weights[order] ** 2)
@@ -127,14 +120,21 @@ def heavy_samples(C: MomentOperator) -> Products | None:
     else:
         return None
     kept = np.sort(order[:m])
-    X, row = np.empty((m, C.n_inputs), C.source.dtype), 0
-    for chunk in C.source.chunks(labels=False):
-        inside = kept[row:][kept[row:] < chunk.start + len(chunk.X)] - chunk.start
-        X[row : row + len(inside)] = chunk.X[inside]
-        row += len(inside)
+    X = joined(C.source.shares.each(_rows, kept, placed=True))
     part = MomentOperator(X, labels[kept], degree=C.degree, dtype=C.dtype, center_trace=False)
     scale = m / n
     trace = 0.0 if C.center_trace else C.trace()
     shift = (trace - float(labels[kept] @ norms[kept]) / (n * 2.0**0.5)) / size - scale * part.shift
     heavy = cast("LinearOperator[Any]", _HeavySamples(part, scale, shift))
     return Products(heavy, cost=scale)
+
+
+def _rows(source: SampleSource, offset: int, kept: NDArray[np.intp]) -> NDArray[Any]:
+    """Return the inputs of those rows of a share that are kept: sorted numbers, from the first of all."""
+    inside = kept[(kept >= offset) & (kept < offset + source.n_samples)] - offset
+    X, row = np.empty((len(inside), source.n_inputs), source.dtype), 0
+    for chunk in source.chunks(labels=False):
+        here = inside[row:][inside[row:] < chunk.start + len(chunk.X)] - chunk.start
+        X[row : row + len(here)] = chunk.X[here]
+        row += len(here)
+    return X

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from matfree_hier.comm import between_chunks
+from matfree_hier.shares import LocalShares, Shares
 from matfree_hier.sources.ahead import read_ahead
 from matfree_hier.sources.chunks import Chunk, cut, rechunk
 from matfree_hier.sources.convert import (
@@ -129,7 +131,12 @@ class SampleSource(ABC):
         blocks = self._blocks(start, stop, rows, labels and self.has_target)
         if self.reads_ahead and stop - start > (rows or self._natural_rows()):
             blocks = read_ahead(blocks)
-        return cut(blocks, MAX_ROWS) if rows is None else rechunk(blocks, operator.index(rows))
+        return _watched(cut(blocks, MAX_ROWS) if rows is None else rechunk(blocks, operator.index(rows)))
+
+    @property
+    def shares(self) -> Shares:
+        """Where the samples are: here, or a share on each of several ranks."""
+        return LocalShares(self)
 
     def inputs(self, start: int = 0, stop: int | None = None) -> NDArray[Any]:
         """Read the inputs of samples ``start:stop`` whole, shape (stop - start, d); a view where possible."""
@@ -382,6 +389,13 @@ class _RelabelledSource(SampleSource):
             self._check_finite(Chunk(0, np.empty((0, self.n_inputs)), self.labels()))
         else:
             super()._scan()
+
+
+def _watched(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+    """Yield the chunks, unless another rank's failure has made them useless."""
+    for chunk in chunks:
+        between_chunks()
+        yield chunk
 
 
 def _fingerprint(source: SampleSource) -> str:
