@@ -163,7 +163,7 @@ class Team:
 
     def command(
         self,
-        key: int,
+        key: int | tuple[int, ...],
         function: Callable[..., Any],
         arguments: tuple[Any, ...],
         by_row: Sequence[Any] = (),
@@ -177,7 +177,8 @@ class Team:
 
         Parameters
         ----------
-        key : int
+        key : int or tuple of int
+            Of several, the function is given a tuple of objects.
         function : callable
             That of a module, so that it pickles.
         arguments : tuple
@@ -327,7 +328,8 @@ class Team:
         try:
             between_chunks()
             prefix = (bounds[self.rank],) if placed else ()
-            return function(self.objects.get(key), *prefix, *arguments, *rows), None
+            target = tuple(map(self.objects.get, key)) if isinstance(key, tuple) else self.objects.get(key)
+            return function(target, *prefix, *arguments, *rows), None
         except (Exception, KeyboardInterrupt) as error:
             return None, error
         finally:

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, RegressorMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from matfree_hier.comm import team_of
 from matfree_hier.fitting.assess import OperatorLabels, assess_candidates, assess_refinement
 from matfree_hier.fitting.fitfile import FitFile
 from matfree_hier.fitting.fitted import FitReport, Fitted
@@ -26,6 +27,7 @@ from matfree_hier.operator import MomentOperator, project, single_threaded_blas
 from matfree_hier.packing import check_size, multi_index
 from matfree_hier.recovery import Recovery
 from matfree_hier.sources import SampleSource, open_source
+from matfree_hier.sources.ranks import gathered, offer
 from matfree_hier.status import Status
 from matfree_hier.store import RunFile
 
@@ -97,8 +99,10 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
     graph : None, str, tuple of int or array_like of shape (d, d)
         Which inputs are neighbours, see `metric.graph_weights`: "path", which None is, "cycle", the rows and
         columns of a grid, or weights.
-    comm : None
-        Reserved.
+    comm : mpi4py.MPI.Comm, optional
+        Samples on several ranks, each of which calls `fit`. A file, a teacher or arrays that are the same on
+        all ranks are divided between them; others are a share each. All ranks are fitted alike, by rank 0,
+        which alone writes the run file. Predictions are each rank's own affair.
     run_file : str or path, optional
         PATH or PATH::NAME of a run file: a fit that was stopped goes on from it, to the same bits, a finished
         one is taken from it, one of other data or options is refused; `load` reads it.
@@ -210,11 +214,35 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
         KeyboardInterrupt
             If interrupted; with a `run_file` the same call resumes.
         """
-        check_options(self)
+        team = team_of(self.comm)
+        if team is None:
+            check_options(self)
+            self._check_run_file()
+            self._adopt(self._fitted_to(open_for_fit(self, X, y)))
+            return self
+        ranks = team
+
+        def opened() -> Any:
+            check_options(self)
+            if ranks.rank == 0:
+                self._check_run_file()
+            return offer(ranks, open_for_fit(self, X, y))
+
+        def run(offered: list[Any]) -> Fitted:
+            return self._fitted_to(gathered(ranks, offered))
+
+        known = {"link": self.link, "label_transform": self.label_transform}
+        self._adopt(team.collective("HierarchicalSpectralRegressor.fit", run, opened, known))
+        return self
+
+    def _check_run_file(self) -> None:
+        """Refuse a run file that cannot be written, before the work."""
         if self.run_file is not None:
             with RunFile(self.run_file):
-                pass  # what cannot be written is refused before the work
-        source = open_for_fit(self, X, y)
+                pass
+
+    def _fitted_to(self, source: SampleSource) -> Fitted:
+        """Fit, or take what the run file has."""
         seed = seed_of(self.random_state)
         file = None
         if self.run_file is not None:
@@ -226,8 +254,7 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
                 fitted = self._fit(source, seeds, file)
             if file is not None:
                 file.save(fitted, self.random_state)
-        self._adopt(fitted)
-        return self
+        return fitted
 
     def _fit(self, source: SampleSource, seeds: list[int], file: FitFile | None) -> Fitted:
         paper = self.estimator == "paper"

@@ -253,12 +253,7 @@ def _fit_rank(summary: Summary) -> Parameters:
 def _fit_normalised(ranks: Parameters, source: Any, degree: int) -> Parameters:
     """Add to the parameters of the ranks what they owe to |x|, the least norm and the mean."""
     step = -(-source.n_samples // _SIZE_ROWS)
-    parts = []
-    for chunk in source.chunks():
-        rows = slice(-chunk.start % step, None, step)
-        parts.append(
-            (np.interp(chunk.y[rows], ranks["values"], ranks["levels"]), *input_sizes(chunk.X[rows], degree))
-        )
+    parts = source.shares.each(_sampled_sizes, ranks, degree, step, placed=True)
     t, radii, norms = (np.concatenate(part) for part in zip(*parts, strict=True))
     if not np.isfinite(radii).all():
         source.validate()  # raises, and names the row
@@ -278,6 +273,17 @@ def _fit_normalised(ranks: Parameters, source: Any, degree: int) -> Parameters:
     left = t - _owed_to_radius(p, radii)
     p["mean"] = float(np.mean(left / np.maximum(norms, p["floor"])))
     return p
+
+
+def _sampled_sizes(source: Any, offset: int, ranks: Parameters, degree: int, step: int) -> tuple[Array, ...]:
+    """Return ranks and sizes of every `step`-th sample, all shares counted."""
+    parts = [(np.empty(0),) * 3]
+    for chunk in source.chunks():
+        rows = slice(-(offset + chunk.start) % step, None, step)
+        t = np.interp(chunk.y[rows], ranks["values"], ranks["levels"])
+        parts.append((t, *input_sizes(chunk.X[rows], degree)))
+    t, radii, norms = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return t, radii, norms
 
 
 def _owed_to_radius(p: Mapping[str, Any], radii: Array) -> Array:

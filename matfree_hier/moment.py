@@ -88,6 +88,15 @@ class MomentShare:
         """Return t, (n,)."""
         return np.concatenate([np.empty(0), *(self.weigh(chunk) for chunk in self.source.chunks())])
 
+    def sampled(self, offset: int, step: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return t and |F|^2/D of every `step`-th sample of all shares, this one's first being `offset`."""
+        labels, norms = [np.empty(0)], [np.empty(0)]
+        for chunk in self.source.chunks():
+            rows = slice(-(offset + chunk.start) % step, None, step)
+            labels.append(self.weigh(chunk)[rows])
+            norms.append(input_sizes(chunk.X[rows], self.degree).norms)
+        return np.concatenate(labels), np.concatenate(norms)
+
     def _weighed(self) -> Iterator[tuple[Chunk, NDArray[Any]]]:
         """Yield chunks with their transformed labels, scaled into (-1, 1) by a power of two, in `dtype`."""
         for chunk in self.source.chunks(rows=self._rows, labels=self._weights is None):

@@ -349,6 +349,17 @@ class MomentOperator(_SymmetricOperator):
     def _squared_norms(self) -> NDArray[np.float64]:
         return joined(self.source.shares.each(squared_norms, self.degree))
 
+    def sampled_labels(self, step: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the labels and |F|^2/D of every `step`-th sample, each of shape (m,)."""
+        sampled: tuple[NDArray[np.float64], NDArray[np.float64]] = self._together(
+            MomentOperator._sampled_labels, step
+        )
+        return sampled
+
+    def _sampled_labels(self, step: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        labels, norms = zip(*self._shares.each(MomentShare.sampled, step, placed=True), strict=True)
+        return joined(list(labels)), joined(list(norms))
+
     def weigh(self, chunk: Chunk) -> NDArray[np.float64]:
         """Return the labels of a chunk of the samples, as the operator weighs them: shape (m,)."""
         return MomentShare(self.source, self.degree, self.dtype, self.label_transform).weigh(chunk)

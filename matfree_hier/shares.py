@@ -83,6 +83,10 @@ class RankShares:
         self.team, self.key, self.bounds = team, key, [int(bound) for bound in bounds]
         weakref.finalize(self, team.discard, key)
 
+    def moved(self, bounds: Sequence[int]) -> RankShares:
+        """Return the same objects as shares of other samples."""
+        return self.derive(_itself, bounds=bounds)
+
     def each(
         self,
         function: Callable[..., Any],
@@ -120,6 +124,48 @@ class RankShares:
 
 
 Shares = LocalShares | RankShares
+
+
+def together(shares: Sequence[Shares], function: Callable[..., Any], *arguments: Any) -> Shares:
+    """Return as shares ``function(sources, starts, *arguments)`` of several sources' shares on each rank.
+
+    Parameters
+    ----------
+    shares : sequence of LocalShares or of RankShares
+        Of a source each.
+    function : callable
+        That of a module; ``starts`` are the numbers of each source's first sample of the share, where the
+        samples of the sources are counted one source after the other.
+    *arguments
+        The same for all.
+    """
+    first = shares[0]
+    if isinstance(first, LocalShares):
+        sources = [share.target for share in shares if isinstance(share, LocalShares)]
+        ends = np.cumsum([source.n_samples for source in sources])
+        return LocalShares(function(sources, [0, *ends[:-1].tolist()], *arguments))
+    ranked = [share for share in shares if isinstance(share, RankShares)]
+    before = np.cumsum([0] + [share.bounds[-1] for share in ranked[:-1]]).tolist()
+    starts = [
+        [start + share.bounds[rank] for start, share in zip(before, ranked, strict=True)]
+        for rank in range(first.team.size)
+    ]
+    key = first.team.command(
+        tuple(share.key for share in ranked), _on_rank, (starts, function, *arguments),
+        bounds=range(first.team.size + 1), gather="keep", placed=True,
+    )  # fmt: skip
+    n_samples = sum(share.bounds[-1] for share in ranked)
+    return RankShares(first.team, key, [0] * first.team.size + [n_samples])
+
+
+def _on_rank(
+    targets: Any, rank: int, starts: list[list[int]], function: Callable[..., Any], *arguments: Any
+) -> Any:
+    return function(list(targets), starts[rank], *arguments)
+
+
+def _itself(target: Any) -> Any:
+    return target
 
 
 def joined(parts: list[NDArray[Any]]) -> NDArray[Any]:

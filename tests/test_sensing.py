@@ -18,11 +18,13 @@ from matfree_hier.sources import open_source
 D = 15  # of 5 inputs at degree 2
 
 
-def _problem(seed, g="identity", n=300, k=3, parts=1):
+def _problem(seed, g="identity", n=300, k=3, parts=1, noise=True):
     """Random samples and a random factor on them, in float64; also the dense features."""
     rng = np.random.default_rng(seed)
     X, y = rng.standard_normal((n, 5)), rng.standard_normal(n)
     factor = Factor(0.5 * rng.standard_normal((D, k)), rng.choice([-1.0, 1.0], k), 0.3, link(g))
+    if not noise:
+        y = (features(X, 2) @ factor.W) ** 2 @ factor.signs
     source = open_source((X, y))
     cuts = np.linspace(0, n, parts + 1).astype(int)
     sources = [source.slice(a, b) for a, b in pairwise(cuts)]
@@ -58,7 +60,7 @@ def test_second_derivatives_are_those_of_the_dense_jacobian(g):
     samples, factor, phi = _problem(6, g)
     run = _start(samples, factor)
     run._append(run._gradient(0.0))
-    L, rng = run._L, np.random.default_rng(9)
+    L, rng = run.shares.target.L, np.random.default_rng(9)
     slopes = factor.link.derivative(run.h + run.factor.shift)
     T = 2 * slopes[:, None] * factor.signs * (phi @ factor.W)
     jacobian = (L[:, :, None] * T[:, None, :]).reshape(len(L), -1)
@@ -84,8 +86,7 @@ def test_no_step_raises_the_loss(seed, g, ridge):
 
 
 def test_a_model_without_noise_is_found_exactly():
-    samples, factor, phi = _problem(7)
-    samples.y = (phi @ factor.W) ** 2 @ factor.signs
+    samples, factor, _ = _problem(7, noise=False)
     noise = 0.1 * np.random.default_rng(4).standard_normal(factor.W.shape)
     run = _start(samples, Factor(factor.W + noise, factor.signs, 0.0, factor.link))
     for _ in range(25):
@@ -132,7 +133,7 @@ def test_the_last_step_may_have_another_number_of_columns():
     for _ in range(2):
         run.step(0.05)
     assert_allclose(run.h, (phi @ run.factor.W) ** 2 @ run.factor.signs, atol=1e-9)
-    assert_allclose(run._L[:, 3:6], phi @ run.previous, atol=1e-9)
+    assert_allclose(run.shares.target.L[:, 3:6], phi @ run.previous, atol=1e-9)
 
 
 @given(seeds)
@@ -144,7 +145,8 @@ def test_the_line_search_finds_the_lowest_point_of_the_quartic(seed):
     def value(t):
         return np.sum((r + t * a + t * t * b) ** 2) / 40 + penalty[0] * t + penalty[1] * t * t / 2
 
-    t = sensing._quartic_minimum(r, a, b, penalty)
+    sums = np.array([b @ b, a @ b, a @ a, r @ b, a @ r])
+    t = sensing._quartic_minimum(sums, 20, penalty)
     for centre in np.concatenate([[0.0, t], rng.standard_normal(3) * abs(t)]):
         other = value(minimize_scalar(value, bracket=(centre - 0.1, centre + 0.1)).x)
         assert value(t) <= other + 1e-9 * (abs(other) + value(0.0))

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from matfree_hier.fitting.readout import latent_chunks, squares
+from matfree_hier.fitting.readout import sampled_latents, squares
 from matfree_hier.fitting.spectral import sampled_labels
 from matfree_hier.labels import input_sizes
 from matfree_hier.recovery.forecast import fit_power_law, forecast_refined, forecast_spectral
 from matfree_hier.recovery.quality import HeldOut, assess_refined, assess_spectral
 from matfree_hier.recovery.summary import Recovery
+from matfree_hier.shares import joined
 from matfree_hier.theory import BulkEnd
 
 if TYPE_CHECKING:
@@ -176,12 +177,20 @@ def _measured(
 ) -> tuple[Array, Array, Array, Array]:
     """Return labels, transformed labels, |F|^2/D and latents of evenly spread samples."""
     step = max(1, -(-source.n_samples * max(1, len(features)) // _ENTRIES))
-    latents = [H for _, H, _ in latent_chunks(source, features, degree, step=step)]
-    y, t, norms = [], [], []
+    H, y = sampled_latents(source, features, degree, step)
+    parts = source.shares.each(_transformed, labels.transform, degree, step, placed=True)
+    t, norms = (joined(list(part)) for part in zip(*parts, strict=True))
+    return y, t, norms, H
+
+
+def _transformed(
+    source: SampleSource, offset: int, transform: LabelTransform, degree: int, step: int
+) -> tuple[Array, Array]:
+    """Return transformed labels and |F(x)|^2/D of every `step`-th sample of all shares."""
+    t, norms = [np.empty(0)], [np.empty(0)]
     for chunk in source.chunks():
-        rows = slice(-chunk.start % step, None, step)
+        rows = slice(-(offset + chunk.start) % step, None, step)
         sizes = input_sizes(chunk.X[rows], degree)
-        y.append(np.asarray(chunk.y, dtype=np.float64)[rows])
-        t.append(labels.transform(y[-1], sizes))
+        t.append(transform(np.asarray(chunk.y, dtype=np.float64)[rows], sizes))
         norms.append(sizes.norms)
-    return np.concatenate(y), np.concatenate(t), np.concatenate(norms), np.concatenate(latents)
+    return np.concatenate(t), np.concatenate(norms)

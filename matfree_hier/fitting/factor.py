@@ -8,19 +8,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from matfree_hier import kernels
+from matfree_hier.fitting.latents import SampleShare, weighted_products
 from matfree_hier.links import AnyLink
 from matfree_hier.packing import check_size
+from matfree_hier.shares import joined, together
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from matfree_hier.sources import SampleSource
 
 Array: TypeAlias = NDArray[np.float64]
-
-_ROWS = 16_384  # samples a kernel call
-_INPUTS = 2**24  # entries of X a kernel call, which bounds it when d is huge
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,11 +67,6 @@ class Factor:
         return weighted_products(U, U, self.signs)
 
 
-def weighted_products(U: NDArray[Any], V: NDArray[Any], signs: Array) -> Array:
-    """Return sum_k signs_k u_k v_k of each row, (m,)."""
-    return np.asarray(np.einsum("ik,ik->i", U * signs.astype(U.dtype), V), dtype=np.float64)
-
-
 class Work:
     """Samples that went through a product with the features, forward or backward."""
 
@@ -87,7 +80,7 @@ class Work:
 
 
 class Samples:
-    """The samples of some sources one after the other: labels in memory, inputs read in chunks.
+    """The samples of some sources one after the other, wherever they are.
 
     Parameters
     ----------
@@ -113,51 +106,30 @@ class Samples:
         work: Work,
     ) -> None:
         self.parts, self.degree, self.dtype, self.work = parts, degree, dtype, work
-        self.y = (np.concatenate([part.labels() for part in parts]) - origin) / unit
+        self.shares = together([part.shares for part in parts], SampleShare, degree, dtype, origin, unit)
+        self.y = by_part(self.shares.each(SampleShare.labels))
         self.n = len(self.y)
         self.n_packed = check_size(parts[0].n_inputs, degree)
-        self._rows = max(1, min(_ROWS, _INPUTS // parts[0].n_inputs))
 
-    def inputs(self) -> Iterator[tuple[slice, NDArray[Any]]]:
-        """Yield the rows of a chunk and its inputs."""
-        row = 0
-        for part in self.parts:
-            for chunk in part.chunks(rows=self._rows, labels=False):
-                yield slice(row, row + len(chunk.X)), np.ascontiguousarray(chunk.X, dtype=self.dtype)
-                row += len(chunk.X)
-
-    def forward(self, X: NDArray[Any], B: NDArray[Any]) -> NDArray[Any]:
-        """Return F(x)^T B of a chunk, (m, k); B of `dtype` and in C order."""
-        U = np.empty((len(X), B.shape[1]), self.dtype)
-        if U.size:
-            kernels.forward(X, B, self.degree, U)
-            self.work.products += len(X)
-        return U
-
-    def backward(self, X: NDArray[Any], G: NDArray[Any], total: Array) -> None:
-        """Add Phi^T G of a chunk, G of `dtype` and in C order, to `total` (D, k)."""
-        kernels.backward(X, G, self.degree, total)
-        self.work.products += len(X)
-
-    def latents(self, B: Array) -> Iterator[tuple[slice, NDArray[Any]]]:
-        """Yield the rows of a chunk and their latents F(x)^T B."""
-        B = np.ascontiguousarray(B, dtype=self.dtype)
-        for rows, X in self.inputs():
-            yield rows, self.forward(X, B)
+    def columns(self, B: Array) -> NDArray[Any]:
+        """Return a block as products take it, and count one forward product with it."""
+        if B.shape[1]:
+            self.work.products += self.n
+        return np.ascontiguousarray(B, dtype=self.dtype)
 
     def combined(self, factor: Factor) -> Array:
         """Return h of all samples, (n,): one forward product."""
-        h = np.empty(self.n)
-        for rows, U in self.latents(factor.W):
-            h[rows] = factor.combine(U)
-        return h
+        return by_part(self.shares.each(SampleShare.combined, self.columns(factor.W), factor.signs))
 
     def errors_by_count(self, factor: Factor) -> Array:
         """Return the mean squared errors of the first 0, 1, ..., K columns, (K + 1,): one forward product."""
-        sizes = factor.sizes
-        errors = np.zeros(len(sizes) + 1)
-        for rows, U in self.latents(factor.W):
-            parts = U.astype(np.float64) ** 2 * factor.signs - sizes
-            h = np.cumsum(np.hstack([np.full((len(U), 1), factor.shift + sizes.sum()), parts]), axis=1)
-            errors += np.sum((factor.link(h) - self.y[rows, np.newaxis]) ** 2, axis=0)
+        B = self.columns(factor.W)
+        errors: Array = self.shares.sum(
+            SampleShare.errors_by_count, B, factor.signs, factor.sizes, factor.shift, factor.link
+        )
         return errors / self.n
+
+
+def by_part(shares: list[list[Array]]) -> Array:
+    """Return values of all samples, part after part, from those of each share by part."""
+    return joined([share[i] for i in range(len(shares[0])) for share in shares])

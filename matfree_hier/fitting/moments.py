@@ -128,6 +128,11 @@ class FoldedMoments:
         for i, moments in enumerate(self.folds):
             moments.add(rows[fold == i])
 
+    def merge(self, other: FoldedMoments) -> None:
+        """Add the rows of others, of the same folds."""
+        for moments, more in zip(self.folds, other.folds, strict=True):
+            moments.merge(more)
+
     def total(self, *, without: int | None = None) -> Moments:
         """Moments of all folds, or of all but one."""
         total = Moments.zero(len(self.folds[0].mean))

@@ -50,8 +50,6 @@ def check_options(model: Any) -> None:
         refuse("smoothness", '"auto" or a finite number of at least 0')
     if model.estimator == "paper" and model.smoothness != 0.0:
         refuse("smoothness", "0.0 for the paper's estimator")
-    if model.comm is not None:
-        refuse("comm", "None")
     if np.dtype(model.dtype) not in (np.float32, np.float64):
         refuse("dtype", "float32 or float64")
     if not (isinstance(model.link, str) and model.link == "auto"):

@@ -6,6 +6,7 @@ Nothing here holds the data: parts and preparations are views of a `SampleSource
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -17,6 +18,7 @@ from matfree_hier.fitting.moments import BLOCK, Moments, column_scales, shuffled
 from matfree_hier.sources.arrays import ArraySource
 from matfree_hier.sources.base import SampleSource
 from matfree_hier.sources.chunks import Chunk
+from matfree_hier.sources.ranks import as_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -45,14 +47,32 @@ class RowPart(SampleSource):
         Of the draw.
     inside : bool
         Whether this part is what was set aside (True) or what remains (False).
+    offset : int
+        Where the parent is a share of all rows: the number of its first row.
+    n_rows : int, optional
+        And how many rows there are in all.
     """
 
-    def __init__(self, parent: SampleSource, fraction: float, seed: int, *, inside: bool) -> None:
+    def __init__(
+        self,
+        parent: SampleSource,
+        fraction: float,
+        seed: int,
+        *,
+        inside: bool,
+        offset: int = 0,
+        n_rows: int | None = None,
+    ) -> None:
         self.parent, self.fraction, self.seed, self.inside = parent, fraction, seed, inside
-        whole, rest = divmod(parent.n_samples, BLOCK)
+        self.offset, self.n_rows = offset, parent.n_samples if n_rows is None else n_rows
         self._per_block = self._kept(BLOCK)
+        # Blocks that the parent holds a part of are the first and the last one only.
+        self._first_block = offset // BLOCK
+        self._last_block = max(self._first_block, (offset + parent.n_samples - 1) // BLOCK)
+        self._in_first = self._count(self._first_block)
+        several = self._last_block > self._first_block
         super().__init__(
-            whole * self._per_block + self._kept(rest),
+            self._before(self._last_block) + self._count(self._last_block) if several else self._in_first,
             parent.input_names,
             parent.dtype,
             parent.target_name,
@@ -74,27 +94,48 @@ class RowPart(SampleSource):
 
     def rows(self, start: int, stop: int) -> NDArray[np.bool_]:
         """Which of rows start..stop-1 of the parent belong to the part."""
-        ranks, sizes = shuffled_ranks(start, stop, self.parent.n_samples, self.seed)
+        ranks, sizes = shuffled_ranks(start + self.offset, stop + self.offset, self.n_rows, self.seed)
         aside = ranks < np.round(self.fraction * sizes)
         return aside if self.inside else ~aside
 
+    def _range_of(self, block: int) -> tuple[int, int]:
+        """Return the rows of the parent that lie in a block of all rows."""
+        first = max(block * BLOCK - self.offset, 0)
+        return first, min((block + 1) * BLOCK - self.offset, self.parent.n_samples)
+
+    def _count(self, block: int) -> int:
+        """Return how many rows of the parent in a block are in the part."""
+        first, last = self._range_of(block)
+        whole = last - first == min(BLOCK, self.n_rows - block * BLOCK)
+        return self._kept(last - first) if whole else int(self.rows(first, last).sum())
+
     def _block_of(self, row: int) -> int:
-        """Return the block of the parent that holds row `row` of the part."""
-        return row // self._per_block if self._per_block else self.parent.n_samples // BLOCK
+        """Return the block of all rows that holds row `row` of the part."""
+        if row < self._in_first:
+            return self._first_block
+        after = (row - self._in_first) // self._per_block if self._per_block else self._last_block
+        return min(self._first_block + 1 + after, self._last_block)
+
+    def _before(self, block: int) -> int:
+        """Return how many rows of the part come before a block."""
+        if block == self._first_block:
+            return 0
+        return self._in_first + (block - self._first_block - 1) * self._per_block
 
     def where(self, row: int, column: int | None) -> str:
         """Say in words where a value stands in the whole."""
-        first = self._block_of(row) * BLOCK
-        inside = np.flatnonzero(self.rows(first, min(first + BLOCK, self.parent.n_samples)))
-        return self.parent.where(first + int(inside[row - first // BLOCK * self._per_block]), column)
+        block = self._block_of(row)
+        first, last = self._range_of(block)
+        inside = np.flatnonzero(self.rows(first, last))
+        return self.parent.where(first + int(inside[row - self._before(block)]), column)
 
     def _blocks(self, start: int, stop: int, rows: int | None, labels: bool) -> Iterator[Chunk]:
         if start == stop:
             return
-        first = self._block_of(start)
-        last = min((self._block_of(stop - 1) + 1) * BLOCK, self.parent.n_samples)
-        position = first * self._per_block
-        for chunk in self.parent.chunks(first * BLOCK, last, rows=rows, labels=labels):
+        block = self._block_of(start)
+        first, last = self._range_of(block)[0], self._range_of(self._block_of(stop - 1))[1]
+        position = self._before(block)
+        for chunk in self.parent.chunks(first, last, rows=rows, labels=labels):
             keep = np.flatnonzero(self.rows(chunk.start, chunk.start + len(chunk.X)))
             wanted = keep[max(start - position, 0) : max(stop - position, 0)]
             if len(wanted):
@@ -105,7 +146,17 @@ class RowPart(SampleSource):
 
 def split(source: SampleSource, fraction: float, seed: int) -> tuple[SampleSource, SampleSource]:
     """Return the rows that remain and the share `fraction` that is set aside, as sources."""
-    return RowPart(source, fraction, seed, inside=False), RowPart(source, fraction, seed, inside=True)
+    rest, aside = (
+        source.shares.derive(_row_part, source.n_samples, fraction, seed, inside, placed=True)
+        for inside in (False, True)
+    )
+    return as_source(rest), as_source(aside)
+
+
+def _row_part(
+    share: SampleSource, offset: int, n_rows: int, fraction: float, seed: int, inside: bool
+) -> SampleSource:
+    return RowPart(share, fraction, seed, inside=inside, offset=offset, n_rows=n_rows)
 
 
 def select_inputs(source: SampleSource, names: tuple[str, ...]) -> SampleSource:
@@ -123,7 +174,11 @@ def select_inputs(source: SampleSource, names: tuple[str, ...]) -> SampleSource:
         msg = f"{source.name} must have the input columns of the fit, and lacks `{missing[0]}`."
         raise ValueError(msg)
     columns = [source.input_names.index(name) for name in names]
-    return source.transformed(lambda X: X[:, columns], input_names=names)
+    return source.transformed(partial(_columns, columns), input_names=names)
+
+
+def _columns(columns: list[int], X: NDArray[Any]) -> NDArray[Any]:
+    return X[:, columns]
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +203,7 @@ class Preparation:
         if self.name == "none":
             return Z
         if self.name == "gaussianise":
-            Z = _normal_scores(Z, self.arrays)
+            Z = _normal_scores(self.arrays, Z)
         Z = Z - self.arrays["mean"]
         if self.name == "whiten":
             # einsum, and not BLAS: the same bits for a row whatever the chunk it comes in.
@@ -158,10 +213,25 @@ class Preparation:
 
 def column_moments(source: SampleSource) -> Moments:
     """Mean and scatter of the inputs, in one pass: O(n d^2) time and O(d^2) memory."""
-    moments = Moments.zero(source.n_inputs)
-    for chunk in source.chunks(labels=False):
+    parts: list[Moments] = source.shares.each(_column_moments)
+    for other in parts[1:]:
+        parts[0].merge(other)
+    return parts[0]
+
+
+def _column_moments(share: SampleSource) -> Moments:
+    moments = Moments.zero(share.n_inputs)
+    for chunk in share.chunks(labels=False):
         moments.add(np.asarray(chunk.X, dtype=np.float64))
     return moments
+
+
+def _fourth_powers(share: SampleSource, mean: Array, scale: Array) -> Array:
+    """Return the sums of fourth powers of standardised inputs, (d,)."""
+    total = np.zeros(share.n_inputs)
+    for chunk in share.chunks(labels=False):
+        total += (((chunk.X - mean) / scale) ** 4).sum(axis=0)
+    return total
 
 
 def fit_preparation(name: str, source: SampleSource, seed: int) -> Preparation:
@@ -199,7 +269,7 @@ def fit_preparation(name: str, source: SampleSource, seed: int) -> Preparation:
     arrays: dict[str, Array] = {}
     if name == "gaussianise":
         arrays = _fit_quantiles(source, seed)
-        source = source.transformed(lambda X: _normal_scores(np.asarray(X, dtype=np.float64), arrays))
+        source = source.transformed(partial(_normal_scores, dict(arrays)))
     moments = column_moments(source)
     scale, varies = column_scales(moments)
     arrays["mean"] = moments.mean
@@ -230,12 +300,13 @@ def _fit_quantiles(source: SampleSource, seed: int) -> dict[str, Array]:
     }
 
 
-def _normal_scores(X: Array, arrays: Mapping[str, Array]) -> Array:
+def _normal_scores(arrays: Mapping[str, Array], X: NDArray[Any]) -> Array:
     """Map each column to the normal scores of its ranks, ties at their middle rank.
 
     `QuantileTransformer` itself sends a value tied with the smallest, such as most of a column of
     rainfall, to its most extreme score: hence this reading of its quantiles.
     """
+    X = np.asarray(X, dtype=np.float64)
     Z = np.empty(X.shape)
     references = arrays["references"]
     for j in range(X.shape[1]):
@@ -272,9 +343,7 @@ def _departures(source: SampleSource) -> Iterator[tuple[str, str]]:
     """Yield what helps and what is wrong, the gravest first."""
     moments = column_moments(source)
     scale, varies = column_scales(moments)
-    fourth = np.zeros(source.n_inputs)
-    for chunk in source.chunks(labels=False):
-        fourth += (((chunk.X - moments.mean) / scale) ** 4).sum(axis=0)
+    fourth = source.shares.sum(_fourth_powers, moments.mean, scale)
     slack = 5.0 / np.sqrt(moments.count)
     names, covariance = source.input_names, moments.covariance()
     kurtosis = np.where(varies, fourth / moments.count - 3.0, 0.0)
@@ -296,6 +365,10 @@ def _departures(source: SampleSource) -> Iterator[tuple[str, str]]:
 
 def materialised(source: SampleSource, dtype: Any, limit: int) -> SampleSource:
     """Return the samples as arrays of `dtype` if they take at most `limit` bytes, else the source itself."""
+    return as_source(source.shares.derive(_materialised, dtype, limit))
+
+
+def _materialised(source: SampleSource, dtype: Any, limit: int) -> SampleSource:
     n_bytes = source.n_samples * source.n_inputs * np.dtype(dtype).itemsize
     if n_bytes > limit:
         return source

@@ -25,6 +25,7 @@ from matfree_hier.links import AnyLink, FittedLink, ScaledLink
 from matfree_hier.links import link as named_link
 from matfree_hier.operator import project
 from matfree_hier.recovery import t_statistics
+from matfree_hier.shares import joined
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,12 +78,30 @@ def squares(H: Array) -> Array:
     return np.asarray((H * H - 1.0) / sqrt(2.0))
 
 
+def sampled_latents(source: SampleSource, features: Array, degree: int, step: int = 1) -> tuple[Array, Array]:
+    """Return latents, (m, K) in float64, and labels, (m,), of every `step`-th sample; O(n D K / step)."""
+    H, y = zip(*source.shares.each(_latents, features, degree, step, placed=True), strict=True)
+    return joined(list(H)), joined(list(y))
+
+
+def _latents(
+    source: SampleSource, offset: int, features: Array, degree: int, step: int
+) -> tuple[Array, Array]:
+    parts = [(np.empty((0, len(features))), np.empty(0))]
+    parts += [(H, y) for _, H, y in latent_chunks(source, features, degree, step=step, offset=offset)]
+    H, y = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return H, y
+
+
 def latent_chunks(
-    source: SampleSource, features: Array, degree: int, *, step: int = 1
+    source: SampleSource, features: Array, degree: int, *, step: int = 1, offset: int = 0
 ) -> Iterator[tuple[int, Array, Any]]:
-    """Yield (start, latents (m, K) in float64, labels (m,)) of every `step`-th sample; O(n D K / step)."""
+    """Yield (start, latents (m, K) in float64, labels (m,)) of every `step`-th sample; O(n D K / step).
+
+    Samples are counted from `offset`, that of the first.
+    """
     for chunk in source.chunks():
-        rows = slice(-chunk.start % step, None, step)
+        rows = slice(-(offset + chunk.start) % step, None, step)
         X, y = chunk.X[rows], chunk.y if chunk.y is None else chunk.y[rows]
         H = np.zeros((len(X), len(features)))
         if H.size:
@@ -111,9 +130,7 @@ def read_paper(source: SampleSource, features: Array, degree: int, link: Any) ->
     Equations (2.12) to (2.14) of arXiv:2605.14567.
     """
     k = len(features)
-    second = np.zeros((k, k))
-    for _, H, y in latent_chunks(source, features, degree):
-        second += (H * y[:, np.newaxis]).T @ H - y.sum() * np.eye(k)
+    second = source.shares.sum(_second_moments, features, degree)
     weights, turn = np.linalg.eigh(second / (source.n_samples * sqrt(2.0)))
     order = np.argsort(-np.abs(weights), kind="stable")
     weights, turn = weights[order], turn[:, order]
@@ -124,6 +141,15 @@ def read_paper(source: SampleSource, features: Array, degree: int, link: Any) ->
     elif link != "auto":
         fit = replace(fit, link=named_link(link))
     return replace(fit, r2=r2(fit.intercept + fit.link(h2), y))
+
+
+def _second_moments(source: SampleSource, features: Array, degree: int) -> Array:
+    """Return the sum of y (h h^T - I), (K, K)."""
+    k = len(features)
+    second = np.zeros((k, k))
+    for _, H, y in latent_chunks(source, features, degree):
+        second += (H * y[:, np.newaxis]).T @ H - y.sum() * np.eye(k)
+    return second
 
 
 def read_squares(
@@ -165,19 +191,19 @@ def read_squares(
         `source` better, which is where n/D is large.
     """
     k = len(features)
-    moments = FoldedMoments(2 * k + 1, source.n_samples, seed)
     step = max(1, -(-source.n_samples * 2 * k // _ENTRIES))
-    kept = []
-    for start, H, y in latent_chunks(source, features, degree):
-        rows = np.column_stack([squares(H), H, y])
-        moments.add(start, rows)
-        kept.append(rows[-start % step :: step])
-    choices = _choices(np.concatenate(kept), np.ones(k, dtype=bool) if outside is None else outside)
+    parts = source.shares.each(_square_rows, features, degree, source.n_samples, seed, step, placed=True)
+    moments = parts[0][0]
+    for other, _ in parts[1:]:
+        moments.merge(other)
+    choices = _choices(
+        joined([rows for _, rows in parts]), np.ones(k, dtype=bool) if outside is None else outside
+    )
     choice, ridge = choose_columns(moments, choices)
     if choice and train is not None:
-        more = Moments.zero(2 * k + 1)
-        for _, H, y in latent_chunks(train, features, degree):
-            more.add(np.column_stack([squares(H), H, y]))
+        more, *others = train.shares.each(_square_moments, features, degree)
+        for other in others:
+            more.merge(other)
         ridge = refit(moments, more, choices[choice], ridge)
     weights, slopes = ridge.coefficients[:k], ridge.coefficients[k:]
     fit = Readout(features, weights, slopes, ridge.intercept, named_link("identity"), ridge.r2)
@@ -188,6 +214,27 @@ def read_squares(
         g = _fitted_link(h2, y, seed)
         return fit if g is None else replace(fit, link=g, intercept=0.0, r2=_r2_with(g(h2), fit, h2, y))
     return _with_given_link(fit, source, degree, link, choices[choice])
+
+
+def _square_rows(
+    source: SampleSource, offset: int, features: Array, degree: int, n_rows: int, seed: int, step: int
+) -> tuple[FoldedMoments, Array]:
+    """Return the moments of rows [squares, latents, y] by fold, and every `step`-th of all shares' rows."""
+    moments = FoldedMoments(2 * len(features) + 1, n_rows, seed)
+    kept = [np.empty((0, 2 * len(features) + 1))]
+    for start, H, y in latent_chunks(source, features, degree):
+        rows = np.column_stack([squares(H), H, y])
+        moments.add(offset + start, rows)
+        kept.append(rows[-(offset + start) % step :: step])
+    return moments, np.concatenate(kept)
+
+
+def _square_moments(source: SampleSource, features: Array, degree: int) -> Moments:
+    """Return the moments of rows [squares, latents, y]."""
+    moments = Moments.zero(2 * len(features) + 1)
+    for _, H, y in latent_chunks(source, features, degree):
+        moments.add(np.column_stack([squares(H), H, y]))
+    return moments
 
 
 def _choices(rows: Array, outside: NDArray[np.bool_]) -> list[NDArray[np.int64]]:
@@ -207,9 +254,8 @@ def _choices(rows: Array, outside: NDArray[np.bool_]) -> list[NDArray[np.int64]]
 def _combined(fit: Readout, source: SampleSource, degree: int) -> tuple[Array, Array]:
     """Return h2 and the labels of at most `LINK_ROWS` samples, evenly spread."""
     step = -(-source.n_samples // LINK_ROWS)
-    parts = [(fit.combine(H), y) for _, H, y in latent_chunks(source, fit.features, degree, step=step)]
-    h2, labels = (np.concatenate(part) for part in zip(*parts, strict=True))
-    return h2, labels
+    H, y = sampled_latents(source, fit.features, degree, step)
+    return fit.combine(H), y
 
 
 def r2(prediction: Array, y: Array) -> float:
@@ -266,11 +312,8 @@ def _with_given_link(
     """Fit y = intercept + scale * link(sum of the chosen columns), scale > 0, from the fit without a link."""
     g = named_link(link)
     step = -(-source.n_samples * len(columns) // _ENTRIES)
-    parts = [
-        (np.hstack([squares(H), H])[:, columns], y)
-        for _, H, y in latent_chunks(source, fit.features, degree, step=step)
-    ]
-    Z, y = (np.concatenate(part) for part in zip(*parts, strict=True))
+    H, y = sampled_latents(source, fit.features, degree, step)
+    Z = np.hstack([squares(H), H])[:, columns]
     spread = float(np.std(y)) or 1.0  # of the labels: the solver's tolerances are relative to 1
 
     def residuals(p: Array) -> Array:

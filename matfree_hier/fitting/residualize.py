@@ -18,6 +18,7 @@ from matfree_hier import kernels
 from matfree_hier.fitting.moments import is_better, shuffled_ranks
 from matfree_hier.operator import MAX_DEGREE
 from matfree_hier.packing import check_memory, check_size
+from matfree_hier.shares import joined
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -134,15 +135,28 @@ def _predicted(
     """Return <b, F(x)> of each sample for the features of one degree, b from the other folds; shape (n,)."""
     size = check_size(source.n_inputs, degree)
     check_memory(3 * 8 * size * FOLDS, f"Sums of {size} features")
+    sums = source.shares.sum(_fold_sums, size, degree, dtype, by_row=[z, fold])
+    counts = len(z) - np.bincount(fold, minlength=FOLDS)
+    b = ((sums.sum(axis=1, keepdims=True) - sums) / counts).astype(dtype)
+    return joined(source.shares.each(_fold_predictions, degree, b, by_row=[fold]))
+
+
+def _fold_sums(
+    source: SampleSource, size: int, degree: int, dtype: np.dtype[Any], z: Array, fold: NDArray[np.int64]
+) -> Array:
+    """Return Phi^T z of each fold, (D, folds)."""
     sums = np.zeros((size, FOLDS))
     for rows, X in _inputs(source, dtype):
         masked = np.where(fold[rows, np.newaxis] == np.arange(FOLDS), z[rows, np.newaxis], 0.0)
         kernels.backward(X, masked.astype(dtype), degree, sums)
-    counts = len(z) - np.bincount(fold, minlength=FOLDS)
-    b = ((sums.sum(axis=1, keepdims=True) - sums) / counts).astype(dtype)
-    predicted = np.empty(len(z))
-    for rows, X in _inputs(source, dtype):
-        U = np.empty((len(X), FOLDS), dtype)
+    return sums
+
+
+def _fold_predictions(source: SampleSource, degree: int, b: NDArray[Any], fold: NDArray[np.int64]) -> Array:
+    """Return <b, F> of each sample, b that of its fold, (n,)."""
+    predicted = np.empty(len(fold))
+    for rows, X in _inputs(source, b.dtype):
+        U = np.empty((len(X), FOLDS), b.dtype)
         kernels.forward(X, b, degree, U)
         predicted[rows] = U[np.arange(len(X)), fold[rows]]
     return predicted

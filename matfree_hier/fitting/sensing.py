@@ -17,24 +17,24 @@ along B^-1 times the gradient, which is the gradient of the problem in B^1/2 W.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
-from matfree_hier.fitting.factor import weighted_products
+from matfree_hier.fitting.factor import by_part
+from matfree_hier.fitting.latents import LatentShare
 from matfree_hier.packing import check_memory
 from matfree_hier.solvers.space import PLAIN, Space
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from matfree_hier.fitting.factor import Factor, Samples
 
 Array: TypeAlias = NDArray[np.float64]
 
-_BLOCK = 4096  # rows of latents taken at once: they stay in the cache
 _INNER = 10  # conjugate gradient iterations for the Gauss-Newton equations
 _FORCING = 1e-3  # of the right side's norm, where they stop earlier
 _DEPENDENT = 1e-10  # of the largest eigenvalue of B^T B, columns scaled: directions below are dropped
@@ -65,6 +65,8 @@ class Sensing:
         Steps taken.
     error : float
         Mean squared residual.
+    mean_square_slope : float
+        Mean of g'^2.
     """
 
     def __init__(
@@ -81,18 +83,16 @@ class Sensing:
         width = 2 * len(factor.signs) + previous.shape[1]
         row_bytes = width * samples.dtype.itemsize
         self._stride = max(1, int(np.ceil(samples.n * row_bytes / latent_bytes)))
-        n_kept = -(-samples.n // self._stride)
-        check_memory(n_kept * row_bytes + 40 * samples.n, f"Latents of {n_kept} samples")
+        self._n_kept = -(-samples.n // self._stride)
         check_memory(24 * samples.n_packed * width, f"{width} vectors of {samples.n_packed} entries")
-        self._L = np.empty((n_kept, width), samples.dtype)  # of the factor, the last step, the gradient
-        self.h = np.empty(samples.n)
-        self._fill()
+        self.shares = samples.shares.derive(LatentShare, factor.signs, width, self._stride)
+        self.shares.each(LatentShare.fill, samples.columns(np.hstack([factor.W, previous])))
         self._settle()
 
     @property
-    def mean_square_slope(self) -> float:
-        """Mean of g'^2."""
-        return float(self._slopes @ self._slopes) / self.samples.n
+    def h(self) -> Array:
+        """The combination of latents of every sample, (n,)."""
+        return by_part(self.shares.each(LatentShare.combined))
 
     def step(self, ridge: float) -> None:
         """Move the factor: one backward and one forward product.
@@ -114,58 +114,23 @@ class Sensing:
     def relink(self, factor: Factor, scale: float) -> None:
         """Take over the factor with another link, for which h was multiplied by `scale`."""
         if scale != 1.0:
-            self.h *= scale
-            self._L[:, : len(factor.signs)] *= self._L.dtype.type(np.sqrt(scale))
+            self.shares.each(LatentShare.rescale, scale)
         self.factor = factor
         self._settle()
 
-    # --- latents -------------------------------------------------------------------------------------------
-
-    def _fill(self) -> None:
-        """Compute h, and the latents of the factor and of the last step."""
-        B = np.ascontiguousarray(np.hstack([self.factor.W, self.previous]), dtype=self.samples.dtype)
-        for rows, X in self.samples.inputs():
-            U = self.samples.forward(X, B)
-            kept, inside = self._kept(rows)
-            self._L[kept, : B.shape[1]] = U[inside]
-            self.h[rows] = self.factor.combine(U[:, : len(self.factor.signs)])
+    # --- the parts of a step -------------------------------------------------------------------------------
 
     def _append(self, G: Array) -> None:
-        """Compute the latents of the gradient, the last columns."""
-        G = np.ascontiguousarray(G, dtype=self.samples.dtype)
-        for rows, X in self.samples.inputs():
-            kept, inside = self._kept(rows)
-            self._L[kept, -G.shape[1] :] = self.samples.forward(np.ascontiguousarray(X[inside]), G)
-
-    def _kept(self, rows: slice) -> tuple[slice, slice]:
-        """Return where the kept ones of these rows are, and which of the rows they are."""
-        first = -(-rows.start // self._stride)
-        inside = slice(first * self._stride - rows.start, None, self._stride)
-        return slice(first, -(-rows.stop // self._stride)), inside
-
-    def _blocks(self) -> Iterator[tuple[NDArray[Any], NDArray[Any], Array]]:
-        """Yield blocks of kept latents, (m, w), of T = 2 g' s u, (m, K), and of slopes g', (m,).
-
-        The prediction changes by T . du when the factor's latents change by du.
-        """
-        slopes = self._slopes[:: self._stride]
-        signs = (2.0 * self.factor.signs).astype(self._L.dtype)
-        for start in range(0, len(self._L), _BLOCK):
-            L, slope = self._L[start : start + _BLOCK], slopes[start : start + _BLOCK]
-            yield L, L[:, : len(signs)] * signs * slope[:, np.newaxis].astype(L.dtype), slope
-
-    # --- the parts of a step -------------------------------------------------------------------------------
+        """Compute the latents of the gradient."""
+        self.samples.work.products += self._n_kept
+        self.shares.each(LatentShare.append, np.ascontiguousarray(G, dtype=self.samples.dtype))
 
     def _gradient(self, ridge: float) -> Array:
         """Return (2/n) Phi^T (g' r u s) + mu W, shape (D, K)."""
-        W, signs = self.factor.W, self.factor.signs.astype(self.samples.dtype)
-        weights = (self._slopes * self._residuals).astype(self.samples.dtype)[:, np.newaxis]
-        columns = np.ascontiguousarray(W, dtype=self.samples.dtype)
-        G = np.zeros(W.shape)
-        for rows, X in self.samples.inputs():
-            U = self._L[rows, : len(signs)] if self._stride == 1 else self.samples.forward(X, columns)
-            self.samples.backward(X, weights[rows] * U * signs, G)
-        return np.asarray(G * (2.0 / self.samples.n) + ridge * self.space.apply(W))
+        W, samples = self.factor.W, self.samples
+        samples.work.products += samples.n * (1 if self._stride == 1 else 2)
+        G = self.shares.sum(LatentShare.gradient, np.ascontiguousarray(W, dtype=samples.dtype))
+        return np.asarray(G * (2.0 / samples.n) + ridge * self.space.apply(W))
 
     def _gauss_newton(self, B: Array, gradient: Array, ridge: float) -> Array:
         """Return A (w, K) that about minimises the loss, linearised in B A; `gradient` is B^T G.
@@ -187,80 +152,38 @@ class Sensing:
 
     def _first_sweep(self) -> tuple[Array, Array]:
         """Return T^T T / n, (K, K), and J^T of the unit vector along the slopes over sqrt n, (w, K)."""
-        k = len(self.factor.signs)
-        gram, means, total = np.zeros((k, k)), np.zeros((self._L.shape[1], k)), 0.0
-        for L, T, slopes in self._blocks():
-            gram += T.T @ T
-            means += L.T @ (T * slopes[:, np.newaxis].astype(T.dtype))
-            total += float(slopes @ slopes)
-        return gram / len(self._L), means / np.sqrt((total or 1.0) * len(self._L))
+        gram, means, total = self.shares.sum(LatentShare.first_sweep)
+        return gram / self._n_kept, means / np.sqrt((float(total[0]) or 1.0) * self._n_kept)
 
     def _second_derivative(self, A: Array) -> Array:
         """Return J^T J A / n, shape (w, K)."""
-        A = A.astype(self._L.dtype)
-        product = np.zeros(A.shape)
-        for L, T, _ in self._blocks():
-            change = np.einsum("ik,ik->i", T, L @ A)
-            product += L.T @ (T * change[:, np.newaxis])
-        return product / len(self._L)
+        product: Array = self.shares.sum(LatentShare.second_derivative, A.astype(self.samples.dtype))
+        return product / self._n_kept
 
     def _move(self, P: Array, A: Array, ridge: float) -> None:
         """Go to the best point along P = B A."""
-        a, b = self._changes(P, A)
-        W = self.factor.W
+        W, n = self.factor.W, self.samples.n
+        cast = A.astype(self.samples.dtype)
+        columns = cast[:0] if self._stride == 1 else self.samples.columns(np.hstack([W, P]))
+        pull, squares, sum_b = self.shares.sum(LatentShare.turn, cast, columns).tolist()
         rough = self.space.apply(P)
         penalty = ridge * float(np.sum(W * rough)), ridge * float(np.sum(P * rough))
-        squares = self._slopes**2
-        shift = -float(squares @ a) / (float(squares.sum()) or 1.0)  # what the linearised loss wants
+        shift = -pull / (squares or 1.0)  # what the linearised loss wants
         if self.factor.link.name == "identity":
-            t = _quartic_minimum(self._residuals, a + shift, b - b.mean(), penalty)
+            t = _quartic_minimum(self.shares.sum(LatentShare.quartic, shift, sum_b / n), n, penalty)
         else:
-            t = self._searched(a + shift, b, penalty)
-        self.h += t * a + t * t * b
+            t = self._searched(shift, penalty)
+        self.shares.each(LatentShare.move, cast, t)
         self.factor = replace(self.factor, W=W + t * P, shift=self.factor.shift + t * shift)
-        self._update(A.astype(self._L.dtype), t)
         self.previous = P
 
-    def _changes(self, P: Array, A: Array) -> tuple[Array, Array]:
-        """Return a and b of h(t) = h + t a + t^2 b along P = B A."""
-        signs = self.factor.signs
-        a, b = np.empty(self.samples.n), np.empty(self.samples.n)
-        for rows, U, V in self._along(P, A.astype(self._L.dtype)):
-            a[rows] = 2.0 * weighted_products(U, V, signs)
-            b[rows] = weighted_products(V, V, signs)
-        return a, b
-
-    def _along(self, P: Array, A: NDArray[Any]) -> Iterator[tuple[slice, NDArray[Any], NDArray[Any]]]:
-        """Yield rows, the factor's latents and those of P = B A."""
-        k = P.shape[1]
-        if self._stride == 1:
-            for start in range(0, len(self._L), _BLOCK):
-                L = self._L[start : start + _BLOCK]
-                yield slice(start, start + len(L)), L[:, :k], L @ A
-        else:
-            for rows, U in self.samples.latents(np.hstack([self.factor.W, P])):
-                yield rows, U[:, :k], U[:, k:]
-
-    def _update(self, A: NDArray[Any], t: float) -> None:
-        """Bring the kept latents of the factor and of the last step up to date."""
-        k = A.shape[1]
-        new = self._L
-        if new.shape[1] != 3 * k:  # the last step had another number of columns
-            new = np.empty((len(self._L), 3 * k), self._L.dtype)
-        for start in range(0, len(self._L), _BLOCK):
-            rows = slice(start, start + _BLOCK)
-            V = self._L[rows] @ A
-            new[rows, :k] = self._L[rows, :k] + self._L.dtype.type(t) * V
-            new[rows, k : 2 * k] = V
-        self._L = new
-
-    def _searched(self, a: Array, b: Array, penalty: tuple[float, float]) -> float:
+    def _searched(self, shift: float, penalty: tuple[float, float]) -> float:
         """Return the step length for a link: about the best in (0, 2), shortened until the loss is lower."""
-        link, y, h = self.factor.link, self.samples.y, self.h + self.factor.shift
+        factor, n = self.factor, self.samples.n
 
         def loss(t: float) -> float:
-            r = link(h + t * a + t * t * b) - y
-            return float(r @ r) / (2.0 * len(y)) + t * penalty[0] + 0.5 * t * t * penalty[1]
+            squares = self.shares.sum(LatentShare.loss, factor.link, factor.shift, shift, t)
+            return float(squares[0]) / (2.0 * n) + t * penalty[0] + 0.5 * t * t * penalty[1]
 
         now = loss(0.0)
         t = float(minimize_scalar(loss, bounds=(0.0, 2.0), method="bounded", options={"xatol": 0.02}).x)
@@ -272,25 +195,25 @@ class Sensing:
 
     def _settle(self) -> None:
         """Set the shift to its best value, and residuals, slopes and error with it."""
-        link, y = self.factor.link, self.samples.y
-        shift = float(np.mean(y - self.h)) if link.name == "identity" else self._best_shift()
+        link, n = self.factor.link, self.samples.n
+        if link.name == "identity":
+            shift = float(self.shares.sum(LatentShare.misfit)[0]) / n
+        else:
+            shift = self._best_shift()
         self.factor = replace(self.factor, shift=shift)
-        self._residuals = link(self.h + shift) - y
-        self._slopes = link.derivative(self.h + shift)
-        self.error = float(self._residuals @ self._residuals) / len(y)
+        errors, slopes = self.shares.sum(LatentShare.settle, link, shift).tolist()
+        self.error, self.mean_square_slope = errors / n, slopes / n
 
     def _best_shift(self) -> float:
         """Return the shift inside a link after some Gauss-Newton steps, if they lower the error."""
-        link, y = self.factor.link, self.samples.y
         best = shift = self.factor.shift
         smallest = np.inf
         for _ in range(_LINK_STEPS):
-            r = link(self.h + shift) - y
-            if not float(r @ r) < smallest:
+            error, pull, slopes = self.shares.sum(LatentShare.shift_sums, self.factor.link, shift).tolist()
+            if not error < smallest:
                 break
-            best, smallest = shift, float(r @ r)
-            slopes = link.derivative(self.h + shift)
-            shift -= float(slopes @ r) / (float(slopes @ slopes) or 1.0)
+            best, smallest = shift, error
+            shift -= pull / (slopes or 1.0)
         return best
 
 
@@ -322,14 +245,17 @@ def _conjugate_gradients(apply: Callable[[Array], Array], right: Array, inverse:
     return Y
 
 
-def _quartic_minimum(r: Array, a: Array, b: Array, penalty: tuple[float, float]) -> float:
-    """Return the t that minimises (1/2n) |r + t a + t^2 b|^2 + penalty_0 t + penalty_1 t^2 / 2."""
-    n = len(r)
+def _quartic_minimum(sums: Array, n: int, penalty: tuple[float, float]) -> float:
+    """Return the t that minimises (1/2n) |r + t a + t^2 b|^2 + penalty_0 t + penalty_1 t^2 / 2.
+
+    `sums` are those of b b, a b, a a, r b and a r.
+    """
+    bb, ab, aa, rb, ar = sums.tolist()
     coefficients = [
-        float(b @ b) / (2.0 * n),
-        float(a @ b) / n,
-        (float(a @ a) / 2.0 + float(r @ b)) / n + penalty[1] / 2.0,
-        float(a @ r) / n + penalty[0],
+        bb / (2.0 * n),
+        ab / n,
+        (aa / 2.0 + rb) / n + penalty[1] / 2.0,
+        ar / n + penalty[0],
         0.0,
     ]
     roots = np.roots(np.polyder(coefficients))

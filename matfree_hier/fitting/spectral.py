@@ -12,6 +12,7 @@ from matfree_hier.eigen import top_eigenpairs
 from matfree_hier.fitting.residualize import residualize
 from matfree_hier.labels import LabelTransform, fit_label_transform, input_sizes
 from matfree_hier.recovery import outliers
+from matfree_hier.shares import joined
 from matfree_hier.smooth import bulk_edge, features_of
 from matfree_hier.status import NotConverged, Status
 from matfree_hier.theory import predict_spectrum
@@ -56,15 +57,22 @@ def with_operator_labels(
         Of the folds.
     """
     fitted = fit_label_transform(transform, source, degree=degree)
+    parts = source.shares.each(_transformed_labels, fitted, degree)
+    t, divisors = (joined(list(part)) for part in zip(*parts, strict=True))
+    if not residualise:
+        return source.with_labels(t), fitted, 0.0
+    left = residualize(source.with_labels(t * divisors), degree, dtype=dtype, seed=seed)
+    return source.with_labels(left.labels / divisors if left.helps else t), fitted, left.n_passes
+
+
+def _transformed_labels(source: SampleSource, fitted: LabelTransform, degree: int) -> tuple[Array, Array]:
+    """Return the transformed labels and what they were divided by, each (n,)."""
     t, divisors = np.empty(source.n_samples), np.empty(source.n_samples)
     for chunk in source.chunks():
         rows = slice(chunk.start, chunk.start + len(chunk.X))
         sizes = input_sizes(chunk.X, degree)
         t[rows], divisors[rows] = fitted(np.asarray(chunk.y), sizes), fitted.divisors(sizes)
-    if not residualise:
-        return source.with_labels(t), fitted, 0.0
-    left = residualize(source.with_labels(t * divisors), degree, dtype=dtype, seed=seed)
-    return source.with_labels(left.labels / divisors if left.helps else t), fitted, left.n_passes
+    return t, divisors
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,9 +195,4 @@ def above_bulk(operator: MomentOperator, eigenvalues: Array) -> NDArray[np.bool_
 def sampled_labels(operator: MomentOperator) -> tuple[Array, Array]:
     """Return labels as the operator weighs them, and |F|^2/D, of evenly spread samples, each (m,)."""
     step = -(-operator.n_samples // _BULK_ROWS)
-    labels, norms = [], []
-    for chunk in operator.source.chunks():
-        rows = slice(-chunk.start % step, None, step)
-        labels.append(operator.weigh(chunk)[rows])
-        norms.append(input_sizes(chunk.X[rows], operator.degree).norms)
-    return np.concatenate(labels), np.concatenate(norms)
+    return operator.sampled_labels(step)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from matfree_hier.fitting.fitfile import Attempt
 from matfree_hier.fitting.moments import FoldedMoments, fit_ridge
-from matfree_hier.fitting.readout import Readout, beats_the_mean, is_curved, latent_chunks, r2
+from matfree_hier.fitting.readout import Readout, beats_the_mean, is_curved, r2, sampled_latents
 from matfree_hier.fitting.refine import Refined, refine
 from matfree_hier.fitting.spectral import Candidates
 from matfree_hier.links import FittedLink, ScaledLink
@@ -53,15 +53,23 @@ def fit_linear(source: SampleSource, *, wanted: bool, forced: bool, seed: int) -
 
     O(n d^2 + d^3) time and O(d^2) memory.
     """
-    moments = FoldedMoments(source.n_inputs * wanted + 1, source.n_samples, seed)
-    for chunk in source.chunks():
-        y = np.asarray(chunk.y)[:, np.newaxis]
-        moments.add(chunk.start, np.hstack([chunk.X, y]) if wanted else y)
+    moments, *others = source.shares.each(_row_moments, source.n_samples, wanted, seed, placed=True)
+    for other in others:
+        moments.merge(other)
     if wanted:
         fit = fit_ridge(moments)
         if fit.helps or forced:
             return LinearPart(fit.coefficients, fit.intercept, fit.r2)
     return LinearPart(np.zeros(source.n_inputs), float(moments.total().mean[-1]), 0.0)
+
+
+def _row_moments(share: SampleSource, offset: int, n_rows: int, wanted: bool, seed: int) -> FoldedMoments:
+    """Return the moments of labels, and of inputs if wanted, by fold."""
+    moments = FoldedMoments(share.n_inputs * wanted + 1, n_rows, seed)
+    for chunk in share.chunks():
+        y = np.asarray(chunk.y)[:, np.newaxis]
+        moments.add(offset + chunk.start, np.hstack([chunk.X, y]) if wanted else y)
+    return moments
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,8 +226,8 @@ def _without(source: SampleSource, direction: Array, degree: int) -> SampleSourc
     """Return the samples with labels less <direction, F>."""
     if not direction.any():
         return source
-    parts = [y - H[:, 0] for _, H, y in latent_chunks(source, direction[np.newaxis], degree)]
-    return source.with_labels(np.concatenate(parts))
+    H, y = sampled_latents(source, direction[np.newaxis], degree)
+    return source.with_labels(y - H[:, 0])
 
 
 def _without_negligible(refined: Refined, error: float) -> Refined:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from matfree_hier.comm import Team
 from matfree_hier.messages import is_picklable
-from matfree_hier.shares import RankShares
+from matfree_hier.shares import LocalShares, RankShares, Shares
 from matfree_hier.sources.base import SampleSource
 from matfree_hier.sources.chunks import Chunk
 from matfree_hier.sources.convert import as_labels
@@ -110,6 +110,15 @@ def _check_alike(first: Description, other: Description, rank: int) -> None:
         raise InputError(msg)
 
 
+def as_source(shares: Shares) -> SampleSource:
+    """Return shares of a `SampleSource` each as one source."""
+    if isinstance(shares, LocalShares):
+        source: SampleSource = shares.target
+        return source
+    counts = shares.each(_count)
+    return RankSource(shares.moved([0, *np.cumsum(counts).tolist()]), shares.on(0, _described))
+
+
 class RankSource(SampleSource):
     """The samples of all ranks, those of rank 0 first. Sums go through `shares`; chunks can be read as well.
 
@@ -195,6 +204,10 @@ def _where(source: SampleSource, row: int, column: int | None) -> str:
 def _read(source: SampleSource, start: int, stop: int, labels: bool) -> tuple[NDArray[Any], Any]:
     _, X, y = next(source.chunks(start, stop, rows=stop - start, labels=labels))
     return X, y
+
+
+def _count(source: SampleSource) -> int:
+    return source.n_samples
 
 
 def _labels(source: SampleSource) -> NDArray[np.float64]:
