@@ -23,7 +23,9 @@ a block of rows at a time.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
+from functools import lru_cache
 from math import comb
 
 import numpy as np
@@ -35,6 +37,7 @@ TAIL_ROWS = 400
 """Most rows of a panel of high degree over the last indices alone: one long run in place of many short."""
 
 
+@lru_cache(maxsize=2**16)
 def n_features(n_inputs: int, degree: int) -> int:
     """Return C(n_inputs + degree - 1, degree), the multisets of `degree` indices."""
     return comb(n_inputs + degree - 1, degree) if n_inputs > 0 else int(degree == 0)
@@ -140,13 +143,15 @@ class _Planner:
         for stop in stops:
             self.block_start, self.block_stop = max(0, stop - self.block), stop
             self.first_block = stop == total
+            mark = len(self.instructions)
             if self.top > 1:
                 self._make_panel(self.top, self.block_start, stop)
             if self.first_block:
                 for r in range(self.top + 1, q + 1):
                     skip = n_features(d, r) - n_features(d - self.begin[r], r)
                     self._make_panel(r, skip, n_features(d, r))
-            self._visit(0, 0, q, 0, 0)
+            if not self._visit(0, 0, q, 0, 0) and not self.first_block:
+                del self.instructions[mark:]  # rows that no feature of the range is made from
         program = np.array(self.instructions, dtype=np.int64).reshape(-1, 5)
         scattered = np.array(self.scattered, dtype=np.int64)
         return Plan(program, scattered, self.n_rows, q, d, self.lo, self.hi)
@@ -154,13 +159,8 @@ class _Planner:
     def _make_panel(self, r: int, start: int, stop: int) -> None:
         """Emit the features start..stop-1 of degree r, in the rows that its panel keeps for them."""
         base = self.row[r] - start
-        position = n_features(self.d, r) - n_features(self.d - self.begin[r], r)
-        for i in range(self.begin[r], self.d):
-            if position >= stop:
-                break
-            if position + n_features(self.d - i, r) - n_features(self.d - i - 1, r) <= start:
-                position += n_features(self.d - i, r) - n_features(self.d - i - 1, r)
-                continue
+        for i in self._indices(r, range(self.begin[r], self.d), start, stop):
+            position = n_features(self.d, r) - n_features(self.d - i, r)
             for m in range(r, 0, -1):
                 length = n_features(self.d - i - 1, r - m)
                 a, b = max(position, start), min(position + length, stop)
@@ -168,6 +168,15 @@ class _Planner:
                     src = self._panel_row(r - m, i + 1) + a - position
                     self._emit(MULTIPLY, base + a, self._power(m, i), src, b - a)
                 position += length
+
+    def _indices(self, r: int, among: range, start: int, stop: int) -> range:
+        """Return the indices that are the smallest of some of the features start..stop-1 of degree r."""
+
+        def position(i: int) -> int:
+            return n_features(self.d, r) - n_features(self.d - i, r)
+
+        low = bisect_right(among, start, key=position) - 1
+        return among[max(low, 0) : bisect_left(among, stop, key=position)]
 
     def _panel_row(self, r: int, i: int) -> int:
         """Return the workspace row of the first feature of degree r in the indices >= i."""
@@ -187,7 +196,8 @@ class _Planner:
         if i >= self.begin[r] and r <= self.q:
             return self._contract(factor, r, i, first, count)
         emitted = self._scatter(factor, r, i, first) if self.first_block else False
-        for j in range(i, self.begin[r]):
+        before = first + count - n_features(self.d, r)  # less than all features of degree r
+        for j in self._indices(r, range(i, self.begin[r]), self.lo - before, self.hi - before):
             position = first + count - n_features(self.d - j, r) + 1  # after h_r(x_j) alone
             for m in range(r - 1, 0, -1):
                 length = n_features(self.d - j - 1, r - m)

@@ -84,6 +84,18 @@ def test_runs_are_long() -> None:
         assert D / (program[:, 0] == CONTRACT).sum() > least, (d, q)
 
 
+@pytest.mark.parametrize(("d", "q"), [(100, 3), (200, 3), (100, 4)])
+@pytest.mark.parametrize("place", [0.0, 0.4, 0.98])
+def test_a_narrow_range_is_not_charged_for_the_panels_of_others(d: int, q: int, place: float) -> None:
+    D = n_features(d, q)
+    lo = int(place * D)
+    program = make_plan(d, q, lo, lo + 200, 400).program
+    made = program[program[:, 0] == MULTIPLY, 4].sum()
+    used = program[program[:, 0] == CONTRACT, 3].sum()
+    assert used == 200
+    assert made < 2000
+
+
 def test_sizes_are_python_integers_past_any_word() -> None:
     assert n_features(10**6, 8) == comb(10**6 + 7, 8) > 2**63
     assert n_features(0, 0) == 1
