@@ -497,10 +497,10 @@ def _flush(W, k, ldw, g0, scattered, lo, hi, out):
 
 @njit(cache=True, nogil=True)
 def backward_features(X, G, g0, k, program, scattered, n_rows, degree, lanes, flush, lo, hi, out):
-    """out[lo:hi, g0:g0+k] += rows lo..hi-1 of Phi^T G[:, g0:g0+k]; k at most two vectors wide.
+    """out[lo:hi, g0:g0+k] += the plan's rows of Phi^T G[:, g0:g0+k]; k at most two vectors wide.
 
-    X : (n, d), C order; G : (n, ...) of the same dtype; out : (D, ...) float64. Sums over `flush` samples are
-    formed in the dtype of X, those of such chunks in float64.
+    X : (n, d), C order; G : (n, ...) of the same dtype; out : (hi or more, ...) float64. Sums over
+    `flush` samples are formed in the dtype of X, those of such chunks in float64.
     """
     n = X.shape[0]
     width = VECTOR_BYTES // X.itemsize

@@ -60,16 +60,19 @@ def _plain(array: Array) -> Array:
     return array if array.flags.writeable else np.asarray(_Alias(array))
 
 
-def forward(X: Array, V: Array, degree: int, out: Array) -> None:
-    """Overwrite `out` with ``U = Phi V``, row i of Phi being F(x_i).
+def forward(X: Array, V: Array, degree: int, out: Array, first: int = 0) -> None:
+    """Overwrite `out` with ``U = Phi V``, row i of Phi being F(x_i), or some features of it.
 
     Parameters
     ----------
     X : ndarray of float32 or float64, shape (n, d), C order
     V : ndarray of the same dtype, shape (D, k), C order
+        Fewer rows are those of the features `first`, `first` + 1, ... alone.
     degree : int
         q.
     out : ndarray of the same dtype, shape (n, k), C order, overwritten
+    first : int
+        The feature of row 0 of V.
 
     Notes
     -----
@@ -79,7 +82,7 @@ def forward(X: Array, V: Array, degree: int, out: Array) -> None:
     n, d = X.shape
     lanes = contraction.GROUP_VECTORS * contraction.VECTOR_BYTES // X.itemsize
     groups = min(FORWARD_GROUPS, max(1, -(-n // lanes)))
-    plan = _plan(d, degree, 0, V.shape[0], _budget(groups * lanes, X.itemsize, d, degree))
+    plan = _plan(d, degree, first, first + V.shape[0], _budget(groups * lanes, X.itemsize, d, degree))
     flat = np.concatenate((V, V[plan.scattered])).reshape(-1)
     tile = groups * lanes
     n_tiles = -(-n // tile)
@@ -103,8 +106,8 @@ def forward(X: Array, V: Array, degree: int, out: Array) -> None:
     run_all(task, [(i, min(i + share * tile, n)) for i in range(0, n, share * tile)])
 
 
-def backward(X: Array, G: Array, degree: int, out: Array) -> None:
-    """Add ``Phi^T G`` to `out`.
+def backward(X: Array, G: Array, degree: int, out: Array, first: int = 0) -> None:
+    """Add ``Phi^T G``, or some rows of it, to `out`.
 
     Parameters
     ----------
@@ -113,11 +116,14 @@ def backward(X: Array, G: Array, degree: int, out: Array) -> None:
     degree : int
         q.
     out : ndarray of float64, shape (D, k), C order, accumulated into
+        Fewer rows are those of the features `first`, `first` + 1, ... alone.
+    first : int
+        The feature of row 0 of `out`.
 
     Notes
     -----
     2 n D k flops. Every entry of `out` is one thread's, and its sum is formed in the order of the samples:
-    the result has the same bits for every number of threads.
+    the result has the same bits for every number of threads and every range of features.
     """
     X, G = _plain(X), _plain(G)
     n, d = X.shape
@@ -130,7 +136,7 @@ def backward(X: Array, G: Array, degree: int, out: Array) -> None:
     cuts = [D * t // n_threads for t in range(n_threads + 1)]
 
     def task(column: int, lo: int, hi: int) -> None:
-        plan = _plan(d, degree, lo, hi, budget)
+        plan = _plan(d, degree, first + lo, first + hi, budget)
         contraction.backward_features(
             X, G, column, min(2 * vector, k - column), plan.program, plan.scattered, plan.n_rows, degree,
             lanes, FLUSH_SAMPLES, lo, hi, out,

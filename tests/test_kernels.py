@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from matfree_hier import kernels
@@ -97,6 +99,44 @@ def test_no_samples_change_nothing(d: int, q: int, dtype: str) -> None:
     assert forward(X, block(size, 3, dtype), q).shape == (0, 3)
     kernels.squared_norms(X, q, np.empty(0))
     kernels.features(X, q, np.empty((0, size), dtype))
+
+
+@st.composite
+def ranges(draw: st.DrawFn) -> tuple[int, int, int, int]:
+    """(d, q, lo, hi): a range of features that is not empty."""
+    q = draw(st.integers(1, 4))
+    d = draw(st.integers(1, 24 if q == 2 else 9))
+    lo, hi = sorted(draw(st.sets(st.integers(0, comb(d + q - 1, q)), min_size=2, max_size=2)))
+    return d, q, lo, hi
+
+
+@given(ranges(), st.sampled_from(["float32", "float64"]), st.integers(1, 40), st.integers(1, 130))
+def test_a_range_of_features_is_that_range_of_the_products(
+    sizes: tuple[int, int, int, int], dtype: str, k: int, n: int
+) -> None:
+    d, q, lo, hi = sizes
+    X, V, G = samples(n, d, dtype), block(hi - lo, k, dtype), block(n, k, dtype)
+    phi = oracle.features(X, q)[:, lo:hi]
+    U, W = np.full((n, k), np.nan, dtype), np.zeros((hi - lo, k))
+    kernels.forward(X, V, q, U, first=lo)
+    kernels.backward(X, G, q, W, first=lo)
+    assert error(U, phi, V) < TOLERANCE[dtype]
+    np.testing.assert_array_equal(W, backward(X, G, q)[lo:hi])
+
+
+@pytest.mark.parametrize(("d", "q"), [(300, 2), (60, 3), (24, 4)])
+def test_ranges_of_features_whose_panels_are_cut_add_up(d: int, q: int) -> None:
+    size = comb(d + q - 1, q)
+    X, V, G = samples(70, d, "float64"), block(size, 5, "float64"), block(70, 5, "float64")
+    whole, sums = forward(X, V, q), backward(X, G, q)
+    cuts = [size * c // 7 for c in range(8)]
+    parts = np.full((7, 70, 5), np.nan)
+    for part, lo, hi in zip(parts, cuts[:-1], cuts[1:], strict=True):
+        kernels.forward(X, V[lo:hi], q, part, first=lo)
+        W = np.zeros((hi - lo, 5))
+        kernels.backward(X, G, q, W, first=lo)
+        np.testing.assert_array_equal(W, sums[lo:hi])
+    np.testing.assert_allclose(parts.sum(axis=0), whole, atol=1e-13 * np.abs(whole).max())
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
