@@ -85,8 +85,9 @@ class BlockKrylov:
         state: Mapping[str, Any] | None = None,
     ) -> None:
         self.products, self.options, self.coarse, self.space = products, options, coarse, space
+        self.rows = space.rows
         self.rule = rule or ResidualRule(options.tol)
-        shape = (products.size, options.max_basis)
+        shape = (self.rows.here(products.size), options.max_basis)
         # Memory is taken as columns are written.
         self._V, self._W = np.empty(shape, order="F"), np.empty(shape, order="F")
         if state is not None:
@@ -173,27 +174,34 @@ class BlockKrylov:
         state.V, state.W = _extended(self._V, m, Q), _extended(self._W, m, W)
         H = np.zeros((m + width, m + width))
         H[:m, :m] = state.H
-        H[:, m:] = state.V.T @ W
+        H[:, m:] = self.rows.dot(state.V, W)
         H[m:, :m] = H[:m, m:].T
-        state.noise = max(state.noise, product_noise(H[m:, m:], self.products.size))
+        noise = product_noise(H[m:, m:], self.products.size)
         H[m:, m:] = (H[m:, m:] + H[m:, m:].T) / 2
         state.H = H
-        row = [np.trace(H[m:, m:]) / width, (H[:m, m:] ** 2).sum() / width]
+        new = [np.trace(H[m:, m:]) / width, (H[:m, m:] ** 2).sum() / width, noise]
+        *row, noise = self.rows.agreed(np.array(new))
         state.coefficients = np.vstack([state.coefficients, row])
+        state.noise = max(state.noise, float(noise))
         state.depth += 1
 
     def _ritz(self) -> Ritz:
         """Rayleigh-Ritz on the whole basis, with the residuals of the pairs that matter."""
         state, options = self.state, self.options
-        values, S = rayleigh_ritz(state.H, options.which, options.k)
+        values, S = self._rayleigh_ritz(state.H)
         state.norm = max(state.norm, float(np.abs(values).max()))
         if len(values) > options.k:
             others = values[options.k :]
             state.low, state.high = min(state.low, others.min()), max(state.high, others.max())
         lead = S[:, : options.k + 2 * options.block_size]
         R = state.W @ lead - self.space.apply(state.V @ lead) * values[: lead.shape[1]]
-        residuals = np.linalg.norm(R, axis=0) / (state.norm or 1.0)
+        residuals = self.rows.norms(R) / (state.norm or 1.0)
         return Ritz(values, residuals, state.norm, options.k, options.which, state.depth, self._bulk(), S, R)
+
+    def _rayleigh_ritz(self, H: Array) -> tuple[Array, Array]:
+        """Return the eigenpairs of H, ranked: the same on all processes that the rows are divided between."""
+        values, S = rayleigh_ritz(H, self.options.which, self.options.k)
+        return self.rows.agreed(values), self.rows.agreed(S)
 
     def _bulk(self) -> tuple[float, float]:
         """Return both edges of the bulk, a -+ 2 b for the limits of the Lanczos coefficients a and b.
@@ -306,7 +314,7 @@ class BlockKrylov:
 
     def _is_nearly_done(self, ritz: Ritz) -> bool:
         """Whether the step that comes with the check is expected to bring residuals below what is asked."""
-        if self.state.n_failed_checks or self.space is not PLAIN:
+        if self.state.n_failed_checks or not self.space.plain:
             return False
         if self.coarse is not None:  # the step is that of a pass, which gains what the last one did
             worst = self._worst(ritz)
@@ -345,7 +353,7 @@ class BlockKrylov:
         if self.coarse is not None and not self._is_done(ritz):
             model = self._model(self.space.orthonormal(ritz.R[:, : ritz.k], self.state.V), ritz)
             V = model.vectors(self.state.V @ ritz.S[:, : ritz.R.shape[1]])[:, : ritz.k]
-        elif not self.state.n_failed_checks and self.space is PLAIN:
+        elif not self.state.n_failed_checks and self.space.plain:
             V += ritz.R[:, : ritz.k] * self._steps(ritz)
         return self.space.basis(V)
 
@@ -363,7 +371,8 @@ class BlockKrylov:
         if not steps.any():
             return np.ones_like(steps)
         last = state.W[:, -width:] - (state.low + state.high) / 2 * state.V[:, -width:]
-        growth = np.linalg.norm(last) / width**0.5
+        mean_square = (self.rows.norms(last) ** 2).mean(keepdims=True)
+        growth = self.rows.agreed(np.sqrt(mean_square))
         return np.where(steps > 0.0, np.minimum(_CONTRACTION_MARGIN * growth * steps, 1.0), 1.0)
 
     def _checked(self, ritz: Ritz) -> Outcome:
@@ -372,10 +381,10 @@ class BlockKrylov:
             return self._partial(Status.MAX_PASSES, "")
         Q = self._polish(ritz)
         W = self.products(Q)
-        values, S = rayleigh_ritz(Q.T @ W, ritz.which, ritz.k)
+        values, S = self._rayleigh_ritz(self.rows.dot(Q, W))
         vectors = Q @ S
         norm = max(ritz.norm, float(np.abs(values).max()))
-        residuals = np.linalg.norm(W @ S - self.space.apply(vectors) * values, axis=0) / (norm or 1.0)
+        residuals = self.rows.norms(W @ S - self.space.apply(vectors) * values) / (norm or 1.0)
         everything = np.concatenate([values, ritz.values[ritz.k :]])
         all_residuals = np.concatenate([residuals, ritz.residuals[ritz.k :]])
         checked = RitzValues(everything, all_residuals, norm, ritz.k, ritz.which, ritz.depth, ritz.bulk)
@@ -388,7 +397,7 @@ class BlockKrylov:
         """Return the best pairs of the basis as it is, with residuals from the products made."""
         if not self.state.V.shape[1]:
             empty = np.empty(0)
-            return Outcome(empty, np.empty((self.products.size, 0)), empty, 0.0, status, message)
+            return Outcome(empty, self._V[:, :0], empty, 0.0, status, message)
         return self._outcome(self._ritz(), status, message)
 
     def so_far(self, ritz: Ritz) -> Outcome:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from matfree_hier.solvers import subspace
+from matfree_hier.solvers.rows import HERE, Rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -17,10 +18,21 @@ if TYPE_CHECKING:
 
 
 class Space:
-    """Vectors with the plain inner product: the problem C v = w v."""
+    """Vectors with the plain inner product: the problem C v = w v.
 
+    Parameters
+    ----------
+    rows : Rows
+        Which rows of the vectors are here.
+    """
+
+    plain = True
+    """Whether the inner product is the plain one."""
     rounding = 0.0
     """Residuals over ||C|| that the rounding of `apply` alone makes."""
+
+    def __init__(self, rows: Rows = HERE) -> None:
+        self.rows = rows
 
     def apply(self, V: Array) -> Array:
         """Return B V, B the matrix of the inner product: V itself."""
@@ -32,11 +44,11 @@ class Space:
 
     def orthonormal(self, Z: Array, *bases: Array) -> Array:
         """Return an orthonormal basis of the columns of Z off the bases, see `subspace.orthonormal`."""
-        return subspace.orthonormal(Z, *bases)
+        return subspace.orthonormal(Z, *bases, rows=self.rows)
 
     def basis(self, V: Array) -> Array:
         """Return an orthonormal basis of independent columns, in their order and number."""
-        return np.asfortranarray(np.linalg.qr(V)[0])
+        return self.rows.qr(V)
 
     def inverse_root(self, V: Array) -> Array:
         """Return T with V T orthonormal, for V that is in the plain inner product: the identity."""
@@ -44,7 +56,7 @@ class Space:
 
     def filled(self, Q: Array, basis: Array, width: int, rng: np.random.Generator) -> Array:
         """Return Q widened by random directions, see `subspace.filled`."""
-        return subspace.filled(Q, basis, width, rng)
+        return subspace.filled(Q, basis, width, rng, self.rows)
 
 
 PLAIN = Space()
@@ -65,7 +77,10 @@ class MetricSpace(Space):
         (D, b) -> (D, b), linear, symmetric and positive: close to the inverse of B, or just the identity.
     """
 
+    plain = False
+
     def __init__(self, metric: Metric, inverse: Inverse) -> None:
+        super().__init__()
         self.metric, self.inverse = metric, inverse
         self.rounding = float(np.finfo(np.float64).eps * abs(metric.matrix).sum(axis=1).max())
 

@@ -5,10 +5,12 @@ Everything here is deterministic: the same input gives the same bits with BLAS a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.linalg
+
+from matfree_hier.solvers.rows import HERE, Rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
 
 RANK_TOL = 1e-10  # share of a column that must be left for it to count
 ROUNDING = 8.0  # residuals below this many eps ||C|| are rounding, in whatever direction
-_qr: Any = scipy.linalg.qr  # its type depends on `pivoting` in a way the checker does not follow
 _NOISE = 2.0  # residuals stop falling this far above the error of a product
 
 
@@ -56,7 +57,7 @@ def ranking(values: Array, which: str, k: int) -> NDArray[np.intp]:
     return np.concatenate([high, low, alternating])
 
 
-def orthonormal(Z: Array, *bases: Array, rank_tol: float = RANK_TOL) -> Array:
+def orthonormal(Z: Array, *bases: Array, rank_tol: float = RANK_TOL, rows: Rows = HERE) -> Array:
     """Return an orthonormal basis of the columns of Z off the span of `bases`.
 
     Columns are scaled to norm 1 first, so those that are small count as much; directions of which less than
@@ -68,34 +69,37 @@ def orthonormal(Z: Array, *bases: Array, rank_tol: float = RANK_TOL) -> Array:
         Not written to.
     *bases : ndarray of float64, shape (D, m)
         Orthonormal columns, off each other.
+    rank_tol : float
+    rows : Rows
+        Which rows of all these are here.
 
     Returns
     -------
     ndarray of float64, shape (D, r), Fortran order
         r <= min(b, D - m) for m columns of the bases. Cost 12 D m b.
     """
-    norms = np.linalg.norm(Z, axis=0)
+    norms = rows.norms(Z)
     Z = np.asfortranarray(Z[:, norms > 0.0] / norms[norms > 0.0])
-    room = len(Z) - sum(basis.shape[1] for basis in bases)
+    room = rows.count(Z) - sum(basis.shape[1] for basis in bases)
     if not Z.shape[1] or not room:
         return np.empty((len(Z), 0), order="F")
-    Z = _off(_off(Z, bases), bases)
-    Q, R, _ = _qr(Z, mode="economic", pivoting=True)
-    rank = min(int((np.abs(np.diag(R)) > rank_tol).sum()), room)
+    Z = _off(_off(Z, bases, rows), bases, rows)
+    Q, diagonal = rows.pivoted_qr(Z)
+    rank = min(int((diagonal > rank_tol).sum()), room)
     if not rank:
         return np.empty((len(Z), 0), order="F")
     # What was small has been scaled up, and with it what rounding left of the basis: project again.
-    return np.asfortranarray(np.linalg.qr(_off(Q[:, :rank], bases))[0])
+    return rows.qr(_off(Q[:, :rank], bases, rows))
 
 
-def _off(Z: Array, bases: tuple[Array, ...]) -> Array:
+def _off(Z: Array, bases: tuple[Array, ...], rows: Rows) -> Array:
     for basis in bases:
         if basis.shape[1]:
-            Z = Z - basis @ (basis.T @ Z)
+            Z = Z - basis @ rows.dot(basis, Z)
     return np.asfortranarray(Z)
 
 
-def filled(Q: Array, basis: Array, width: int, rng: np.random.Generator) -> Array:
+def filled(Q: Array, basis: Array, width: int, rng: np.random.Generator, rows: Rows = HERE) -> Array:
     """Return Q widened by random directions to at least `width` orthonormal columns off `basis`.
 
     Parameters
@@ -108,11 +112,13 @@ def filled(Q: Array, basis: Array, width: int, rng: np.random.Generator) -> Arra
         Columns wanted; fewer are returned where D leaves no room.
     rng : numpy.random.Generator
         Drawn from only if there is something to fill.
+    rows : Rows
+        Which rows of all these are here.
     """
-    width = min(width, len(Q) - basis.shape[1])
+    width = min(width, rows.count(Q) - basis.shape[1])
     while Q.shape[1] < width:
-        drawn = rng.standard_normal((len(Q), width - Q.shape[1]))
-        Q = np.hstack([Q, orthonormal(drawn, basis, Q)])
+        drawn = rows.normal(rng, len(Q), width - Q.shape[1])
+        Q = np.hstack([Q, orthonormal(drawn, basis, Q, rows=rows)])
     return np.asfortranarray(Q)
 
 
@@ -171,7 +177,6 @@ def residual_floor(eps: float, noise: float, norm: float) -> float:
     return max(ROUNDING * eps, _NOISE * noise / norm if norm > 0.0 else 0.0)
 
 
-def with_positive_peaks(V: Array) -> Array:
+def with_positive_peaks(V: Array, rows: Rows = HERE) -> Array:
     """Return the columns with the sign that makes the entry of largest size of each positive."""
-    peaks = V[np.abs(V).argmax(axis=0), np.arange(V.shape[1])]
-    return V * np.where(peaks < 0.0, -1.0, 1.0)
+    return V * np.where(rows.peaks(V) < 0.0, -1.0, 1.0)
