@@ -20,7 +20,8 @@ from matfree_hier.fitting.options import ESTIMATORS
 from matfree_hier.fitting.prepare import PREPARATIONS, advice, split
 from matfree_hier.fitting.spectral import n_candidates
 from matfree_hier.links import NAMES as LINKS
-from matfree_hier.operator import MAX_DEGREE, adjoint, project
+from matfree_hier.operands import MAX_DEGREE
+from matfree_hier.operator import adjoint, project
 from matfree_hier.packing import check_memory, check_size, product_text
 from matfree_hier.sources import SampleSource, open_source
 from matfree_hier.status import InputError, NotConverged, RunFileError

@@ -18,29 +18,34 @@ from threadpoolctl import ThreadpoolController
 from matfree_hier.comm import team_of
 from matfree_hier.labels import fit_label_transform
 from matfree_hier.moment import MomentShare, feature_sums, latents, squared_norms
+from matfree_hier.operands import (
+    checked_block,
+    checked_degree,
+    exponents_of,
+    open_samples,
+    product_dtype,
+    require_finite,
+    scaled_columns,
+)
 from matfree_hier.packing import check_memory, check_size, pack, unpack
 from matfree_hier.shares import joined
-from matfree_hier.sources import SampleSource, open_source
 from matfree_hier.sources.ranks import gathered, offer
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Iterator
 
     from numpy.typing import ArrayLike, DTypeLike, NDArray
 
     from matfree_hier.comm import Team
-    from matfree_hier.sources import Chunk
+    from matfree_hier.operands import Samples
+    from matfree_hier.sources import Chunk, SampleSource
 
-    Samples: TypeAlias = SampleSource | str | os.PathLike[str] | ArrayLike
     Labels: TypeAlias = Callable[..., NDArray[np.float64]]
     _Operator = LinearOperator[np.floating]
 else:
     _Operator = LinearOperator
 
 __all__ = ["MomentOperator", "adjoint", "project", "single_threaded_blas"]
-
-MAX_DEGREE = 8  # of the kernels
 
 
 class _SymmetricOperator(_Operator):
@@ -52,7 +57,7 @@ class _SymmetricOperator(_Operator):
 
     def matvec(self, x: ArrayLike) -> NDArray[Any]:  # type: ignore[override]
         """Apply the operator to one vector: (N,) -> (N,), or (N, 1) -> (N, 1)."""
-        V = _block(x, "V", self.shape[0])
+        V = checked_block(x, "V", self.shape[0])
         if not V.size:
             return np.zeros(V.shape, self.dtype)
         return self._apply(V.reshape(len(V), -1)).reshape(V.shape)
@@ -159,7 +164,7 @@ class MomentOperator(_SymmetricOperator):
         options = (degree, dtype, label_transform, center_trace)
         self.team = team_of(comm)
         if self.team is None:
-            self._build(_open(X, y), *options)
+            self._build(open_samples(X, y), *options)
             return
         team = self.team
 
@@ -168,7 +173,7 @@ class MomentOperator(_SymmetricOperator):
             return self._state()
 
         known = {"label_transform": label_transform}
-        state = team.collective("MomentOperator", build, lambda: offer(team, _open(X, y)), known)
+        state = team.collective("MomentOperator", build, lambda: offer(team, open_samples(X, y)), known)
         if team.rank:
             self._take(state, team)
 
@@ -181,13 +186,13 @@ class MomentOperator(_SymmetricOperator):
         center_trace: bool,
     ) -> None:
         """Check the arguments and read the samples once."""
-        self.degree, self.source = _degree(degree), source
+        self.degree, self.source = checked_degree(degree), source
         if not source.has_target:
             msg = "`y` must be given, or the source must have a target: there are no labels."
             raise ValueError(msg)
         self.n_samples, self.n_inputs = source.n_samples, source.n_inputs
         size = check_size(self.n_inputs, self.degree)
-        super().__init__(_dtype(dtype, source), (size, size))  # type: ignore[call-arg]
+        super().__init__(product_dtype(dtype, source), (size, size))  # type: ignore[call-arg]
         check_memory(3 * size * self.dtype.itemsize, f"Vectors of {size} entries")
         self.label_transform: Labels | None = (
             fit_label_transform(label_transform, source, degree=self.degree)
@@ -205,7 +210,7 @@ class MomentOperator(_SymmetricOperator):
         parts = self._shares.each(MomentShare.summary)
         total, second = (sum(part[i] for part in parts) for i in (0, 1))
         scale = self.n_samples * sqrt(2.0)
-        _finite(np.array([total, second]), self.source)
+        require_finite(np.array([total, second]), self.source)
         self.label_mean = total / self.n_samples
         self._trace: float = (second - self.shape[0] * total) / scale
         self.shift = -second / (scale * self.shape[0]) if self.center_trace else -total / scale
@@ -324,13 +329,13 @@ class MomentOperator(_SymmetricOperator):
             dense = (upper + np.triu(upper, 1).T).astype(self.dtype, copy=False)
         with self._lock:
             self._n_applied += 1.0
-        return _finite(dense, self.source)
+        return require_finite(dense, self.source)
 
     def _apply(self, V: NDArray[Any]) -> NDArray[Any]:
         """Return Phi^T (t Phi V) / (n sqrt 2) + shift V for a finite block V of shape (D, k)."""
         if 8 * V.size > 2**28:
             check_memory(8 * V.size, f"Work arrays for {V.shape[1]} vectors of {len(V)} entries")
-        scaled, exponents = _scaled(V, self.dtype)
+        scaled, exponents = scaled_columns(V, self.dtype)
         total = self._shares.sum(MomentShare.product, scaled)
         with np.errstate(over="ignore", invalid="ignore"):
             total /= self.n_samples * sqrt(2.0)
@@ -339,7 +344,7 @@ class MomentOperator(_SymmetricOperator):
             product = total.astype(self.dtype, copy=False)
         with self._lock:
             self._n_applied += 1.0
-        return _finite(product, self.source)
+        return require_finite(product, self.source)
 
     def squared_norms(self) -> NDArray[np.float64]:
         """Return |F(x_i)|^2 of every sample, shape (n,): one reading of the samples, no features."""
@@ -414,11 +419,11 @@ def project(samples: Samples, V: ArrayLike, degree: int, dtype: DTypeLike | None
         If the result is larger than memory.
     """
     source, degree, V, kind = _operands(samples, V, "V", degree, dtype, by_feature=True)
-    scaled, exponents = _scaled(V.reshape(len(V), -1), kind)
+    scaled, exponents = scaled_columns(V.reshape(len(V), -1), kind)
     n_bytes = source.n_samples * scaled.shape[1] * kind.itemsize
     check_memory(n_bytes, f"Latents of {source.n_samples} samples")
     U = joined(source.shares.each(latents, scaled, degree, exponents))
-    return _finite(U, source).reshape(source.n_samples, *V.shape[1:])
+    return require_finite(U, source).reshape(source.n_samples, *V.shape[1:])
 
 
 def adjoint(
@@ -453,9 +458,9 @@ def adjoint(
     size = check_size(source.n_inputs, degree)
     block = G.reshape(len(G), -1)
     check_memory(8 * size * block.shape[1], f"Sums of {size} features")
-    exponents = _exponents(block)
+    exponents = exponents_of(block)
     W = source.shares.sum(feature_sums, size, degree, kind, exponents, by_row=[block])
-    return _finite(W, source).reshape(size, *G.shape[1:])
+    return require_finite(W, source).reshape(size, *G.shape[1:])
 
 
 class _Blas:
@@ -489,77 +494,6 @@ def _operands(
     samples: Samples, V: ArrayLike, name: str, degree: int, dtype: DTypeLike | None, *, by_feature: bool
 ) -> tuple[SampleSource, int, NDArray[Any], np.dtype[Any]]:
     """Check the arguments of `project` and `adjoint`: a block by feature (D) or by sample (n)."""
-    degree, source = _degree(degree), _open(samples)
+    degree, source = checked_degree(degree), open_samples(samples)
     size = check_size(source.n_inputs, degree) if by_feature else source.n_samples
-    return source, degree, _block(V, name, size), _dtype(dtype, source)
-
-
-def _open(X: Samples, y: ArrayLike | None = None) -> SampleSource:
-    if isinstance(X, SampleSource):
-        if y is not None:
-            msg = "`y` must be None when `X` is a source, which has its own labels."
-            raise ValueError(msg)
-        source = X
-    else:
-        source = open_source(X if y is None else (X, y))
-    if source.n_samples < 1:
-        msg = "`X` must have at least 1 sample, got 0."
-        raise ValueError(msg)
-    return source
-
-
-def _degree(degree: int) -> int:
-    if not isinstance(degree, (int, np.integer)) or not 1 <= degree <= MAX_DEGREE:
-        msg = f"`degree` must be an integer in 1..{MAX_DEGREE}, got {degree!r}."
-        raise ValueError(msg)
-    return int(degree)
-
-
-def _dtype(dtype: DTypeLike | None, source: SampleSource) -> np.dtype[Any]:
-    kind = source.dtype if dtype is None else np.dtype(dtype)
-    if kind not in (np.float32, np.float64):
-        msg = f"`dtype` must be float32, float64 or None, got {kind}."
-        raise ValueError(msg)
-    return np.dtype(kind)
-
-
-def _block(V: ArrayLike, name: str, size: int) -> NDArray[Any]:
-    """Return finite `V` of shape (size,) or (size, k) as float32 if it is that, as float64 otherwise."""
-    array: NDArray[Any] = np.asarray(V)
-    if array.dtype.kind not in "biuf":
-        msg = f"`{name}` must be real, got dtype {array.dtype}."
-        raise TypeError(msg)
-    if array.ndim not in (1, 2) or len(array) != size:
-        msg = f"`{name}` must have shape ({size},) or ({size}, k), got {array.shape}."
-        raise ValueError(msg)
-    finite = np.isfinite(array)
-    if not finite.all():
-        bad = tuple(int(i) for i in np.unravel_index(int(np.argmin(finite)), array.shape))
-        msg = f"`{name}` must be finite, got {array[bad]} at row {bad[0]}."
-        raise ValueError(msg)
-    return array if array.dtype == np.float32 else array.astype(np.float64, copy=False)
-
-
-def _exponents(V: NDArray[Any]) -> NDArray[np.intp]:
-    """Return e with |V| < 2**e in each column, shape (k,): exact scales, which change no digit."""
-    largest = np.maximum(V.max(axis=0, initial=0.0), -V.min(axis=0, initial=0.0))
-    exponents: NDArray[np.intp] = np.frexp(largest)[1].astype(np.intp)
-    return exponents
-
-
-def _scaled(V: NDArray[Any], dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
-    """Return V with its columns' entries brought into (-1, 1), C-contiguous in `dtype`, and exponents."""
-    exponents = _exponents(V)
-    return np.ldexp(V, -exponents).astype(dtype, order="C", copy=False), exponents
-
-
-def _finite(result: NDArray[Any], source: SampleSource) -> NDArray[Any]:
-    """Refuse NaN and infinity: they come of such samples (no sum loses them) or of overflow."""
-    if not np.isfinite(result).all():
-        source.validate()  # raises, and names the row
-        msg = (
-            f"Sums of features overflow {result.dtype}: scale the columns of `X` to unit variance, or the"
-            " labels or vectors down, or use dtype='float64'."
-        )
-        raise FloatingPointError(msg)
-    return result
+    return source, degree, checked_block(V, name, size), product_dtype(dtype, source)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from matfree_hier import kernels
 from matfree_hier.fitting.moments import is_better, shuffled_ranks
-from matfree_hier.operator import MAX_DEGREE
+from matfree_hier.operands import MAX_DEGREE
 from matfree_hier.packing import check_memory, check_size
 from matfree_hier.shares import joined
 
