@@ -11,7 +11,7 @@ from sklearn.utils.validation import validate_data
 
 from matfree_hier.links import link as named_link
 from matfree_hier.metric import graph_weights
-from matfree_hier.operator import MAX_DEGREE
+from matfree_hier.operands import MAX_DEGREE
 from matfree_hier.packing import check_size
 from matfree_hier.sources import SampleSource, open_source
 from matfree_hier.sources.convert import default_names
