@@ -15,10 +15,11 @@ from matfree_hier.bench.experiment import format_table
 from matfree_hier.bench.grid import Case, Check, Entry, Grid, Point, Summary, run_grid
 from matfree_hier.bench.reference import block_power
 from matfree_hier.estimator import HierarchicalSpectralRegressor
-from matfree_hier.figures.style import BLUE, GREEN, GREY, ORANGE
+from matfree_hier.figures.style import BLUE, GREEN, GREY, ORANGE, error_bars
 from matfree_hier.model import HierarchicalModel
 from matfree_hier.operator import MomentOperator
 from matfree_hier.recovery import overlaps
+from matfree_hier.wording import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -159,28 +160,13 @@ def draw(case: Case, rows: list[dict[str, Any]]) -> Figure:
     """Draw mean overlap against n, with the record."""
     figure = Figure(figsize=(5.6, 4.0), layout="constrained")
     axes: Axes = figure.subplots()
-    axes.errorbar(
-        case["n"],
-        case["recorded"],
-        case["recorded_sd"],
-        fmt="x-",
-        color=GREY,
-        capsize=3,
-        label=f"recorded by the authors ({N_RECORDED} seeds)",
-    )
+    label = f"recorded by the authors ({counted(N_RECORDED, 'seed')})"
+    error_bars(axes, case["n"], case["recorded"], case["recorded_sd"], "x-", GREY, label)
     for name in case["variants"]:
         colour, marker = STYLE[name]
         mine = [row for row in rows if row["variant"] == name]
-        axes.errorbar(
-            [row["n"] for row in mine],
-            [row["overlap"] for row in mine],
-            np.nan_to_num([row["sd"] for row in mine]),
-            fmt=f"{marker}{'--' if name == 'power' else '-'}",
-            color=colour,
-            capsize=2,
-            markersize=5,
-            label=name,
-        )
+        n, means, spread = ([row[key] for row in mine] for key in ("n", "overlap", "sd"))
+        error_bars(axes, n, means, spread, f"{marker}{'--' if name == 'power' else '-'}", colour, name)
     axes.set_xscale("log")
     axes.set_xticks(case["n"], [f"{n:,}" for n in case["n"]])
     axes.minorticks_off()
@@ -188,8 +174,8 @@ def draw(case: Case, rows: list[dict[str, Any]]) -> Figure:
     axes.set_xlabel("samples that find the features, n")
     axes.set_ylabel("squared overlap, mean over features")
     axes.set_title(
-        f"q = {case['degree']}, d = {case['n_inputs']}, {case['n_features']} features, tanh link;"
-        f" {case['seeds']} seeds",
+        f"q = {case['degree']}, d = {case['n_inputs']}, {counted(case['n_features'], 'feature')}, tanh link;"
+        f" {counted(case['seeds'], 'seed')}",
         fontsize=10,
     )
     axes.legend(frameon=False, fontsize=8)

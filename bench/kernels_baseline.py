@@ -16,9 +16,10 @@ from matfree_hier.baselines import KERNELS, kernel_ridge
 from matfree_hier.bench.experiment import format_table
 from matfree_hier.bench.grid import Case, Check, Entry, Grid, Point, Summary, run_grid
 from matfree_hier.estimator import HierarchicalSpectralRegressor
-from matfree_hier.figures.style import BLUE, GREEN, GREY, ORANGE, plain_ticks
+from matfree_hier.figures.style import BLUE, GREEN, GREY, ORANGE, error_bars, plain_ticks
 from matfree_hier.model import HierarchicalModel
 from matfree_hier.operator import adjoint
+from matfree_hier.wording import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -133,16 +134,9 @@ def draw(case: Case, rows: list[dict[str, Any]], floor: float) -> Figure:
     axes: Axes = figure.subplots()
     for name, (colour, marker, label) in STYLE.items():
         mine = [row for row in rows if row["model"] == name]
-        axes.errorbar(
-            [row["n"] for row in mine],
-            np.maximum([row["relative_mse"] for row in mine], LEAST_DRAWN),
-            np.nan_to_num([row["sd"] for row in mine]),
-            fmt=f"{marker}-",
-            color=colour,
-            capsize=2,
-            markersize=5,
-            label=label,
-        )
+        drawn = np.maximum([row["relative_mse"] for row in mine], LEAST_DRAWN)
+        n, spread = ([row[key] for row in mine] for key in ("n", "sd"))
+        error_bars(axes, n, drawn, spread, f"{marker}-", colour, label)
     d, q = case["n_inputs"], case["degree"]
     axes.axhline(floor, color=GREY, linestyle="--", linewidth=1, label="all of degree 2 learnt, no more")
     axes.axvline(
@@ -158,7 +152,8 @@ def draw(case: Case, rows: list[dict[str, Any]], floor: float) -> Figure:
     axes.set_xlabel("samples n")
     axes.set_ylabel(f"relative error, 1 - R² (less than {LEAST_DRAWN:g} drawn there)")
     axes.set_title(
-        f"q = {q}, d = {d}, {case['n_features']} features, gamma = {case['gamma']:g}; seeds: {case['seeds']}",
+        f"q = {q}, d = {d}, {counted(case['n_features'], 'feature')}, gamma = {case['gamma']:g};"
+        f" {counted(case['seeds'], 'seed')}",
         fontsize=10,
     )
     axes.legend(frameon=False, fontsize=8)

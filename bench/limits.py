@@ -17,10 +17,11 @@ from matfree_hier.bench.laws import PowerLaw, fit_power_law
 from matfree_hier.bench.main import alternating_weights
 from matfree_hier.bench.measure import run_isolated
 from matfree_hier.eigen import top_eigenpairs
-from matfree_hier.figures.style import BLUE, GREEN, ORANGE
+from matfree_hier.figures.style import BLUE, GREEN, ORANGE, error_bars
 from matfree_hier.model import HierarchicalModel
 from matfree_hier.operator import MomentOperator
 from matfree_hier.recovery import overlaps
+from matfree_hier.wording import counted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -205,14 +206,15 @@ def draw(case: Case, rows: list[dict[str, Any]], laws: dict[str, PowerLaw]) -> F
         middle = np.array([row["seconds"] for row in mine])
         error = [middle - [row["low"] for row in mine], [row["high"] for row in mine] - middle]
         label = f"{NAMES[varied]} from {sizes.min():,.0f}: exponent {law.exponent:.2f}"
-        axes.errorbar(ratios, middle, error, fmt=marker, color=colour, capsize=2, markersize=5, label=label)
+        error_bars(axes, ratios, middle, error, marker, colour, label)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.xaxis.set_major_formatter("{x:g}")
     axes.set_xlabel("size over the smallest")
     axes.set_ylabel("processor seconds of one product")
     axes.set_title(
-        f"q = {case['degree']}; unless varied d = {case['n_inputs']}, n = {case['n']:,}, {case['k']} vectors",
+        f"q = {case['degree']}; unless varied d = {case['n_inputs']}, n = {case['n']:,},"
+        f" {counted(case['k'], 'vector')}",
         fontsize=10,
     )
     axes.legend(frameon=False, fontsize=8)

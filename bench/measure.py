@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from matfree_hier.wording import counted
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -225,7 +227,7 @@ def blas_kernels() -> list[str]:
     own = [pool for pool in pools if "numpy.libs" in pool["filepath"]]  # scipy's wheel brings another
     return [
         f"{pool['internal_api']} {pool['version']} ({pool.get('architecture', 'unknown')} kernels, "
-        f"{pool['num_threads']} threads)"
+        f"{counted(pool['num_threads'], 'thread')})"
         for pool in own or pools
     ]
 

@@ -14,6 +14,7 @@ from matfree_hier.bench.experiment import format_table, size_text
 from matfree_hier.bench.grid import Case, Check, Entry, Grid, Point, Summary, run_grid
 from matfree_hier.bench.measure import ChildError, Spread, run_isolated
 from matfree_hier.figures.style import BLUE, GREY
+from matfree_hier.wording import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -169,7 +170,7 @@ def draw(case: Case, rows: list[dict[str, Any]]) -> Figure:
     axes.set_xlabel("seconds from samples to features")
     axes.set_title(
         f"q = {case['degree']}, d = {case['n_inputs']}, n = {case['n_samples']:,},"
-        f" {case['n_features']} features of the same overlap",
+        f" {counted(case['n_features'], 'feature')} of the same overlap",
         fontsize=10,
     )
     return figure

@@ -20,6 +20,7 @@ from matfree_hier.model import HierarchicalModel
 from matfree_hier.operator import MomentOperator
 from matfree_hier.recovery import overlaps
 from matfree_hier.report import grid_of
+from matfree_hier.wording import counted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -164,7 +165,8 @@ def title(case: Case) -> str:
     link = case.get("link", "identity")
     return (
         f"q = {case['degree']}, d = {case['n_inputs']}, D = {size:,}, gamma = {case['gamma']:g}, "
-        f"{case['n_features']} features, {case['seeds']} seeds, link: {link}, labels: {labels}"
+        f"{counted(case['n_features'], 'feature')}, {counted(case['seeds'], 'seed')}, "
+        f"link: {link}, labels: {labels}"
     )
 
 

@@ -19,8 +19,9 @@ from matfree_hier.bench.experiment import format_table
 from matfree_hier.bench.grid import Case, Check, Entry, Grid, Point, Summary, run_grid
 from matfree_hier.bench.laws import PowerLaw, fit_power_law
 from matfree_hier.estimator import HierarchicalSpectralRegressor
-from matfree_hier.figures.style import BLUE, GREEN, ORANGE, plain_ticks
+from matfree_hier.figures.style import BLUE, GREEN, ORANGE, error_bars, plain_ticks
 from matfree_hier.model import HierarchicalModel
+from matfree_hier.wording import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -293,8 +294,8 @@ def draw(case: Case, curves: list[Curve], predictions: dict[float, Array]) -> Fi
         _panel(panel, gamma, [curve for curve in curves if curve.gamma == gamma], predictions[gamma])
     panels[0].legend(frameon=False, fontsize=8)
     figure.suptitle(
-        f"q = {case['degree']}, d = {case['n_inputs']}, {case['n_features']} features,"
-        f" {case['seeds']} seeds\nshaded: where the paper's law can hold",
+        f"q = {case['degree']}, d = {case['n_inputs']}, {counted(case['n_features'], 'feature')},"
+        f" {counted(case['seeds'], 'seed')}\nshaded: where the paper's law can hold",
         fontsize=10,
     )
     return figure
@@ -311,16 +312,7 @@ def _panel(axes: Axes, gamma: float, curves: list[Curve], predicted: Array) -> N
         if curve.estimator == "paper":
             axes.plot(curve.ratios, quantity(predicted), color=colour, linewidth=1.2, label="paper, theory")
             _shade(axes, curve)
-        axes.errorbar(
-            curve.ratios,
-            values.mean(axis=0),
-            spread,
-            fmt=marker,
-            color=colour,
-            markersize=5,
-            capsize=2,
-            label=label,
-        )
+        error_bars(axes, curve.ratios, values.mean(axis=0), spread, marker, colour, label)
         if law is not None:
             used = curve.ratios[curve.in_law]
             axes.plot(used, law.constant * used**law.exponent, "--", color=colour, linewidth=1)

@@ -31,6 +31,7 @@ from matfree_hier.figures.style import BLUE, GREY, ORANGE, plain_ticks, sequence
 from matfree_hier.labels import fit_label_transform
 from matfree_hier.model import HierarchicalModel
 from matfree_hier.recovery import overlaps
+from matfree_hier.wording import counted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -163,7 +164,7 @@ def summarise(case: Case, entries: list[Entry]) -> Summary:
         )
     ]  # fmt: skip
     lines = [
-        f"q = {case['degree']}, one feature, clipped labels, {case['seeds']} seeds",
+        f"q = {case['degree']}, one feature, clipped labels, {counted(case['seeds'], 'seed')}",
         "",
         format_table(
             ["d", "D", "n* / D", "rounding", "width"],
@@ -202,7 +203,7 @@ def _figure(case: Case, ratios: Array, curves: Array, expected: Array, sizes: Ar
     left.set_xscale("log")
     plain_ticks(left.xaxis)
     left.set_xlabel("samples over threshold, $n / n_*$")
-    left.set_ylabel(f"squared overlap (mean over {case['seeds']} seeds)")
+    left.set_ylabel(f"squared overlap (mean over {counted(case['seeds'], 'seed')})")
     left.legend(frameon=False, fontsize=8)
     styles = [(BLUE, "o"), (ORANGE, "s")]
     for i, (name, (shade, marker)) in enumerate(zip(NAMES, styles, strict=True)):

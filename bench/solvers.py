@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from matfree_hier.bench.experiment import format_table, size_text
 from matfree_hier.bench.main import alternating_weights
 from matfree_hier.bench.measure import ChildError, Spread, run_isolated
+from matfree_hier.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -251,7 +252,7 @@ def report(
     title = (
         f"{name}: q = {case.degree}, d = {case.n_inputs}, D = {case.n_packed:,}, n = {case.n_samples:,}, "
         f"{case.dtype}, labels: {case.label_transform or 'as they are'}; blocks of {case.width}, "
-        f"{threads} threads\n{wanted}"
+        f"{counted(threads, 'thread')}\n{wanted}"
     )
     headers = ["solver", "passes", "vectors", "seconds", "memory", *(text for _, text in errors), "outcome"]
     rows = [_row(record, [key for key, _ in errors]) for record in records]

@@ -23,6 +23,7 @@ from matfree_hier.bench.reference import (
     polynomial_features,
 )
 from matfree_hier.operator import MomentOperator, adjoint, project
+from matfree_hier.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,7 +97,7 @@ def run(options: Options) -> list[str]:
     options.say(
         "x formed: features made once and kept, n D numbers of memory; x sklearn: its PolynomialFeatures."
     )
-    options.say(f"BLAS: {'; '.join(blas)}; {options.threads} threads everywhere.")
+    options.say(f"BLAS: {'; '.join(blas)}; {counted(options.threads, 'thread')} everywhere.")
     _run_compilation(options, sorted({table["dtype"] for table in options.cases.values()}))
     return missed
 

@@ -18,6 +18,7 @@ from tqdm import tqdm
 from matfree_hier.comm import collectively
 from matfree_hier.operator import single_threaded_blas
 from matfree_hier.packing import check_memory
+from matfree_hier.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -96,10 +97,9 @@ class SpectralDensity:
 
     def __repr__(self) -> str:
         lower, upper = self.bulk_edges
-        outliers = "1 outlier" if len(self.outliers) == 1 else f"{len(self.outliers)} outliers"
         return (
-            f"SpectralDensity(size {self.size}, bulk {lower:.4g} to {upper:.4g}, {outliers}, "
-            f"{self.n_passes:.4g} passes)"
+            f"SpectralDensity(size {self.size}, bulk {lower:.4g} to {upper:.4g}, "
+            f"{counted(len(self.outliers), 'outlier')}, {counted(self.n_passes, 'pass', '.4g')})"
         )
 
     def to_arrays(self) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from matfree_hier.page import Section, Table, page
 from matfree_hier.result import History
 from matfree_hier.status import RunFileError, Status
 from matfree_hier.store import RunFile
+from matfree_hier.wording import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -270,7 +271,10 @@ def _products(model: HierarchicalSpectralRegressor, k: int) -> str:
 def _solve_section(groups: Groups) -> Section:
     spectrum = groups["spectrum"]
     sentence = f"{Status[spectrum['status']].value} {spectrum['message']}".strip()
-    lines = [sentence, f"{spectrum['n_passes']:.4g} passes over the data by {spectrum['method']}"]
+    lines = [
+        sentence,
+        f"{counted(spectrum['n_passes'], 'pass', '.4g')} over the data by {spectrum['method']}",
+    ]
     return Section(
         "Eigenpairs",
         _asked(groups),
@@ -299,8 +303,8 @@ def _density_section(groups: Groups) -> Section:
     found = groups["density"]
     low, high = found["bulk_edges"]
     lines = [
-        f"bulk from {low:.5g} to {high:.5g}; {len(found['outliers'])} outliers",
-        f"D = {found['size']}, {found['n_passes']:.4g} passes over the data",
+        f"bulk from {low:.5g} to {high:.5g}; {counted(len(found['outliers']), 'outlier')}",
+        f"D = {found['size']}, {counted(found['n_passes'], 'pass', '.4g')} over the data",
     ]
     return Section("Spectral density", lines=lines, figures={"density": plot_density(groups)})
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matfree_hier.status import NotConverged, Status
+from matfree_hier.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -146,8 +147,8 @@ class EigenResult:
         n_rows, k = self.eigenvectors.shape
         worst = float(self.residuals.max()) if k else 0.0
         return (
-            f"EigenResult({k} pairs of size {n_rows}, {self.status.name} by {self.method} "
-            f"in {self.n_passes:.4g} passes, largest residual {worst:.1e})"
+            f"EigenResult({counted(k, 'pair', 'd')} of size {n_rows}, {self.status.name} by {self.method} "
+            f"in {counted(self.n_passes, 'pass', '.4g')}, largest residual {worst:.1e})"
         )
 
     def require_converged(self) -> Self:
@@ -161,8 +162,9 @@ class EigenResult:
         if self.status.ok:
             return self
         worst = float(self.residuals.max()) if len(self.residuals) else 0.0
+        passes = counted(self.n_passes, "pass", ".4g")
         sentences = [
-            f"The eigensolver stopped after {self.n_passes:.4g} passes with residuals up to {worst:.1e}.",
+            f"The eigensolver stopped after {passes} with residuals up to {worst:.1e}.",
             self.status.value,
             self.message,
         ]

@@ -10,6 +10,7 @@ from matfree_hier.figures.style import (
     BLUE,
     GREY,
     ORANGE,
+    error_bars,
     figure_of,
     new_axes,
     plain_ticks,
@@ -261,7 +262,7 @@ def plot_law(
     band = Band.of(repeats)
     error = band.deviation / np.sqrt(len(np.asarray(repeats)))
     axes = new_axes(axes)
-    axes.errorbar(places, band.mean, error, fmt=marker, color=colour, markersize=5, capsize=2, label=label)
+    error_bars(axes, places, band.mean, error, marker, colour, label)
     if law is not None:
         line = np.geomspace(places.min(), places.max(), 100)
         axes.plot(line, law(line), color=colour, linewidth=1.2, linestyle="--", label=law_label)

@@ -31,6 +31,22 @@ def figure_of(axes: Axes) -> Figure:
     return figure
 
 
+def error_bars(
+    axes: Axes, x: ArrayLike, values: ArrayLike, spread: ArrayLike, form: str, colour: str, label: str
+) -> None:
+    """Draw values with bars of `spread`, no bar where it is NaN; `form` is matplotlib's marker and line."""
+    axes.errorbar(
+        x,
+        values,
+        np.nan_to_num(spread),
+        fmt=form,
+        color=colour,
+        capsize=2,
+        markersize=5,
+        label=label,
+    )
+
+
 def plain_ticks(axis: Axis) -> None:
     """Write 1, 2, 5, 10 on a log axis instead of powers of ten, which say little within a decade."""
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))

@@ -18,6 +18,7 @@ from matfree_hier.recovery import Recovery
 from matfree_hier.result import EigenResult
 from matfree_hier.status import RunFileError, Status
 from matfree_hier.store import RunFile
+from matfree_hier.wording import counted
 
 if TYPE_CHECKING:
     import os
@@ -89,14 +90,15 @@ class FitReport:
 
     def summary(self) -> str:
         """Return the lines above the table."""
-        inputs = f"{self.n_inputs} inputs {_DONE[self.preparation]}"
+        inputs = f"{counted(self.n_inputs, 'input', 'd')} {_DONE[self.preparation]}"
         if self.smoothness:
             inputs += f", smoothness {self.smoothness:.3g}"
         r2 = f"{self.linear_r2:.4f} of the linear part, {self.feature_r2:.4f} of the features on the rest"
         if self.n_steps:
-            r2 += f" ({self.spectral_r2:.4f} before {self.n_steps} steps of refinement)"
+            r2 += f" ({self.spectral_r2:.4f} before {counted(self.n_steps, 'step', 'd')} of refinement)"
         return (
-            f"{self.n_features} features by the {self.estimator} estimator in {self.n_passes:.3g} passes."
+            f"{counted(self.n_features, 'feature', 'd')} by the {self.estimator} estimator"
+            f" in {counted(self.n_passes, 'pass', '.3g')}."
             f"\n{self.status.value}"
             f"\ndegree {self.degree}, {inputs}, D = {self.n_packed}, n = {self.n_samples}"
             f"\ncross-validated R^2: {r2}"

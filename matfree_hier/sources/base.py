@@ -24,6 +24,7 @@ from matfree_hier.sources.convert import (
     to_float64,
 )
 from matfree_hier.status import InputError
+from matfree_hier.wording import counted
 
 __all__ = ["Chunk", "SampleSource"]
 
@@ -83,8 +84,8 @@ class SampleSource(ABC):
     def __repr__(self) -> str:
         target = f", target `{self.target_name}`" if self.has_target else ", no target"
         return (
-            f"<{type(self).__name__} {self.name}: {self.n_samples} samples of {self.n_inputs} inputs,"
-            f" {self.dtype}{target}>"
+            f"<{type(self).__name__} {self.name}: {counted(self.n_samples, 'sample', 'd')}"
+            f" of {counted(self.n_inputs, 'input', 'd')}, {self.dtype}{target}>"
         )
 
     @abstractmethod

@@ -1,0 +1,21 @@
+"""Numbers with their nouns."""
+
+from __future__ import annotations
+
+import pytest
+
+from matfree_hier.wording import counted
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ((0, "seed"), "0 seeds"),
+        ((1, "seed"), "1 seed"),
+        ((7260, "feature"), "7,260 features"),
+        ((1.0, "pass", ".3g"), "1 pass"),
+        ((12.5, "pass", ".3g"), "12.5 passes"),
+    ],
+)
+def test_a_noun_is_in_the_plural_unless_its_number_is_written_as_1(arguments, text):
+    assert counted(*arguments) == text
