@@ -153,9 +153,9 @@ def summarise(case: Case, entries: list[Entry]) -> Summary:
         "squared overlap of feature k, mean over seeds, and (predicted); the law is 1 - n_k/n in its sharper",
         "form, for Gaussian features and large n/D.",
     ]  # fmt: skip
-    return Summary(
-        rows, lines, _checks(case, mean[far], predicted[far]), {"recovery": _figure(case, columns)}
-    )
+    checks = _distances(case, mean[far], predicted[far])
+    checks += _disorder(case, found[:, far], grid_of(columns, "n_k")[1][:, far])
+    return Summary(rows, lines, checks, {"recovery": _figure(case, columns)})
 
 
 def title(case: Case) -> str:
@@ -170,23 +170,39 @@ def title(case: Case) -> str:
     )
 
 
-def _checks(case: Case, mean: Array, predicted: Array) -> list[Check]:
-    """Return what the scenario asks, over its numbers of samples from ``compared_from`` D on."""
-    where = f"n/D >= {case.get('compared_from', 0.0):g}"
-    checks = []
-    if "max_distance" in case:
-        least = case.get("compared_overlap", 0.0)
-        distance = np.abs(mean - predicted)[predicted >= least]
-        what = f"largest |mean overlap - predicted|, {where}"
-        if least:
-            what += f", features predicted above {least:g}"
-        checks.append(Check(what, float(distance.max(initial=0.0)), case["max_distance"]))
-    if "max_disorder" in case:
-        # How far the overlap of a feature lies above that of any stronger one.
-        best_before = np.minimum.accumulate(mean, axis=1)
-        what = f"largest rise of the mean overlap to a weaker feature, {where}"
-        checks.append(Check(what, float((mean - best_before).max()), case["max_disorder"]))
-    return checks
+def _where(case: Case) -> str:
+    return f"n/D >= {case.get('compared_from', 0.0):g}"
+
+
+def _distances(case: Case, mean: Array, predicted: Array) -> list[Check]:
+    """Return how far mean overlaps (m, K) may be from those predicted, if the scenario asks."""
+    if "max_distance" not in case:
+        return []
+    least = case.get("compared_overlap", 0.0)
+    distance = np.abs(mean - predicted)[predicted >= least]
+    what = f"largest |mean overlap - predicted|, {_where(case)}"
+    if least:
+        what += f", features predicted above {least:g}"
+    return [Check(what, float(distance.max(initial=0.0)), case["max_distance"])]
+
+
+def _disorder(case: Case, found: Array, n_k: Array) -> list[Check]:
+    """Return how far a feature may be above one that comes before it, if the scenario asks.
+
+    Overlaps and thresholds are (seeds, m, K). Features come in order of |lambda|; with ``order =
+    "threshold"`` in order of n_k in each seed, which theory has from samples of its own: a link that is not
+    odd gives features of equal |lambda| and different sign different thresholds.
+    """
+    if "max_disorder" not in case:
+        return []
+    what = "a weaker feature"
+    if case.get("order") == "threshold":
+        found = np.take_along_axis(found, np.argsort(n_k, axis=2), axis=2)
+        what = "a feature of a higher threshold n_k"
+    mean = found.mean(axis=0)
+    rise = float((mean - np.minimum.accumulate(mean, axis=1)).max())
+    what = f"largest rise of the mean overlap to {what}, {_where(case)}"
+    return [Check(what, rise, case["max_disorder"])]
 
 
 def _figure(case: Case, columns: dict[str, Any]) -> Figure:

@@ -57,16 +57,24 @@ def test_the_summary_has_a_line_for_each_overlap_two_checks_and_a_figure(entries
 
 
 def test_disorder_is_how_far_a_feature_is_above_a_stronger_one():
-    mean = np.array([[0.9, 0.7, 0.75], [0.5, 0.6, 0.4]])
-    _, check = recovery._checks(TINY, mean, mean)
+    found = np.array([[[0.9, 0.7, 0.75], [0.5, 0.6, 0.4]]])
+    (check,) = recovery._disorder(TINY, found, np.ones_like(found))
     assert check.value == pytest.approx(0.1)
     assert check.met
 
 
+def test_order_by_threshold_is_that_of_each_seed():
+    found = np.array([[[0.9, 0.2]], [[0.8, 0.6]]])  # (seeds, m, features)
+    for n_k, rise in (([[1, 2], [1, 2]], 0.0), ([[2, 1], [1, 2]], 0.25)):
+        (check,) = recovery._disorder(TINY | {"order": "threshold"}, found, np.array(n_k)[:, None])
+        assert "threshold" in check.what
+        assert check.value == pytest.approx(rise)
+
+
 def test_features_that_are_not_predicted_to_be_found_can_be_left_out():
     mean, predicted = np.array([[0.9, 0.3]]), np.array([[0.8, 0.0]])
-    everything, _ = recovery._checks(TINY, mean, predicted)
-    found, _ = recovery._checks(TINY | {"compared_overlap": 0.25}, mean, predicted)
+    (everything,) = recovery._distances(TINY, mean, predicted)
+    (found,) = recovery._distances(TINY | {"compared_overlap": 0.25}, mean, predicted)
     assert (everything.value, found.value) == pytest.approx((0.3, 0.1))
     assert "features predicted above 0.25" in found.what
 
