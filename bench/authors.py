@@ -2,6 +2,16 @@
 
 Their task: q = 2, d = 120, 11 features of weights +-d_1^(2 gamma - 1) k^-gamma with random signs, gamma = .4,
 a tanh link, standardised labels. Their figures are means over 10 seeds of the mean squared overlap.
+
+What we take for their protocol, and what each part of it does:
+
+* n samples find the features; others read them out.
+* Features are the first 11 columns of a block after 15 rounds of product and QR, not eigenvectors: columns
+  at the edge of the bulk have not converged then. XXX
+* The operator is not trace-centred, so that features of the rarer sign are lost where its identity shift is
+  large: the eigenvectors' overlap varies by XXX from one draw of signs to the next, so that means over two
+  seeds say little.
+* The overlap is the squared projection of each feature on the span of the 11.
 """
 
 from __future__ import annotations
@@ -13,11 +23,9 @@ from matplotlib.figure import Figure
 
 from matfree_hier.bench.experiment import format_table
 from matfree_hier.bench.grid import Case, Check, Entry, Grid, Point, Summary, run_grid
-from matfree_hier.bench.reference import block_power
 from matfree_hier.estimator import HierarchicalSpectralRegressor
 from matfree_hier.figures.style import BLUE, GREEN, GREY, ORANGE, error_bars
 from matfree_hier.model import HierarchicalModel
-from matfree_hier.operator import MomentOperator
 from matfree_hier.recovery import overlaps
 from matfree_hier.wording import counted
 
@@ -26,34 +34,30 @@ if TYPE_CHECKING:
 
     from matfree_hier.bench.experiment import Options
 
-PASSES = 15  # products with all samples, as many as the authors make
-BLOCK = 21  # vectors of their power iteration, of which as many as there are features are kept
+ROUNDS = 15  # products of the authors' power iteration
 N_RECORDED = 10  # seeds of the record
 TOLERANCE = 0.05  # on a mean of overlaps, or
 N_DEVIATIONS = 2.5  # standard errors of the difference of the means
 
 # Each finds features from n samples. The paper's estimator reads them out on n others, refinement uses none.
 VARIANTS: dict[str, str] = {
-    "power": "the authors' power iteration: 15 passes, no Rayleigh-Ritz, no test of convergence",
-    "paper": 'estimator="paper": the same operator, block Krylov, as many passes',
+    "paper": 'estimator="paper" with method="power": 15 products, and one for eigenvalues and residuals',
+    "converged": "the same operator, its eigenvectors to a residual of 1e-3",
     "centred": "the same with center_trace=True",
     "clipped": 'the same with label_transform="clip" too',
     "refined": 'estimator="refined" from n samples in all, readout and refinement included',
 }
+CONVERGED = {"estimator": "paper", "tol": 1e-3}
 OPTIONS: dict[str, dict[str, Any]] = {
-    "paper": {"estimator": "paper", "max_passes": PASSES},
-    "centred": {"estimator": "paper", "max_passes": PASSES, "center_trace": True},
-    "clipped": {
-        "estimator": "paper",
-        "max_passes": PASSES,
-        "center_trace": True,
-        "label_transform": "clip",
-    },
+    "paper": {"estimator": "paper", "method": "power", "max_passes": ROUNDS + 1},
+    "converged": CONVERGED,
+    "centred": CONVERGED | {"center_trace": True},
+    "clipped": CONVERGED | {"center_trace": True, "label_transform": "clip"},
     "refined": {"estimator": "refined"},
 }
 STYLE = {
-    "power": (BLUE, "s"),
     "paper": (BLUE, "o"),
+    "converged": (BLUE, "s"),
     "centred": (ORANGE, "v"),
     "clipped": (ORANGE, "^"),
     "refined": (GREEN, "D"),
@@ -73,7 +77,7 @@ def points(case: Case) -> list[Point]:
 
 def cost(point: Point) -> float:
     """Return what a point takes, up to a factor."""
-    return float(point["n"]) * {"power": 1.2, "refined": 3.0}.get(point["variant"], 1.0)
+    return float(point["n"]) * {"refined": 3.0}.get(point["variant"], 1.0)
 
 
 def teacher(point: Point, seed: int) -> HierarchicalModel:
@@ -88,16 +92,10 @@ def teacher(point: Point, seed: int) -> HierarchicalModel:
 
 
 def compute(point: Point, seed: int) -> dict[str, Any]:
-    """Return the squared overlap of each feature and the error on new samples (NaN without a readout)."""
+    """Return the squared overlap of each feature and the error on new samples."""
     truth = teacher(point, seed)
     n, variant = int(point["n"]), str(point["variant"])
-    X, y = truth.sample(n if variant in ("power", "refined") else 2 * n, seed + 1, np.float32)
-    if variant == "power":
-        t = (y - y.mean()) / y.std()
-        C = MomentOperator(X, t, degree=truth.degree, dtype="float32", center_trace=False)
-        start = np.random.default_rng(seed + 2).standard_normal((truth.n_packed, BLOCK))
-        found = block_power(C, start, truth.n_features, n_passes=PASSES)
-        return {"overlaps": overlaps(found.vectors.T, truth.features_), "mse": np.nan}
+    X, y = truth.sample(n if variant == "refined" else 2 * n, seed + 1, np.float32)
     model = HierarchicalSpectralRegressor(
         truth.degree, truth.n_features, random_state=seed + 2, **OPTIONS[variant]
     ).fit(X, y)
@@ -145,7 +143,7 @@ def summarise(case: Case, entries: list[Entry]) -> Summary:
             round(row["allowed"], 4),
         )
         for row in rows
-        if row["variant"] in ("power", "paper")
+        if row["variant"] == "paper"
     ]
     figures = {"overlaps": draw(case, rows)} if len(case["n"]) > 1 else {}
     return Summary(rows, lines, checks, figures)
@@ -166,7 +164,7 @@ def draw(case: Case, rows: list[dict[str, Any]]) -> Figure:
         colour, marker = STYLE[name]
         mine = [row for row in rows if row["variant"] == name]
         n, means, spread = ([row[key] for row in mine] for key in ("n", "overlap", "sd"))
-        error_bars(axes, n, means, spread, f"{marker}{'--' if name == 'power' else '-'}", colour, name)
+        error_bars(axes, n, means, spread, f"{marker}{'--' if name == 'converged' else '-'}", colour, name)
     axes.set_xscale("log")
     axes.set_xticks(case["n"], [f"{n:,}" for n in case["n"]])
     axes.minorticks_off()

@@ -26,6 +26,7 @@ from matfree_hier.solvers.arguments import (
 )
 from matfree_hier.solvers.coarse import heavy_samples
 from matfree_hier.solvers.krylov import BlockKrylov
+from matfree_hier.solvers.power import solve_power
 from matfree_hier.solvers.products import OperatorFault, Products
 from matfree_hier.solvers.records import Outcome
 from matfree_hier.solvers.remembered import RememberedProducts
@@ -47,10 +48,11 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-Method: TypeAlias = Literal["auto", "krylov", "lobpcg", "arpack", "dense", "gram", "primme"]
+Method: TypeAlias = Literal["auto", "krylov", "lobpcg", "arpack", "dense", "gram", "primme", "power"]
 """The methods by name, for annotations."""
 
-_METHODS = ("auto", "krylov", "lobpcg", "arpack", "dense", "gram", "primme")
+_METHODS = ("auto", "krylov", "lobpcg", "arpack", "dense", "gram", "primme", "power")
+_REMEMBERED = ("lobpcg", "arpack", "primme", "power")  # whose best pairs so far are not to be had otherwise
 _WHICH = ("LM", "LA", "SA", "BE")
 _PATIENCE = 2.0  # times the operations of block Krylov, for the matrix where outliers are wanted
 _ZERO = 100.0  # a norm below this many eps of what was subtracted as the shift is rounding
@@ -93,11 +95,13 @@ def top_eigenpairs(
         Pairs wanted, 1..D.
     which : {"LM", "LA", "SA", "BE"}
         Largest ``|w|``; largest; smallest; half from each end, the odd one from above.
-    method : {"auto", "krylov", "lobpcg", "arpack", "dense", "gram", "primme"}
+    method : {"auto", "krylov", "lobpcg", "arpack", "dense", "gram", "primme", "power"}
         Block Krylov with thick restart; SciPy's LOBPCG or ARPACK; LAPACK on the matrix; for a
-        `MomentOperator`, LAPACK on the span of its samples; PRIMME, if installed. "auto" takes the one that
-        needs the fewest operations, for outliers the matrix at up to twice as many: it takes one pass and
-        the check, however close to the edge of the bulk they are.
+        `MomentOperator`, LAPACK on the span of its samples; PRIMME, if installed; the block power iteration
+        of the paper's authors, for comparison and for "LM" only: the first k columns of the block, a product
+        and QR a pass and no Rayleigh-Ritz, so that `max_passes` is part of the method. "auto" takes the one
+        that needs the fewest operations, for outliers the matrix at up to twice as many: it takes one pass
+        and the check, however close to the edge of the bulk they are.
     tol : float
         Largest residual ``||C v - w v||`` over ||C||.
     stop : {"residual", "outliers"}
@@ -166,12 +170,15 @@ def top_eigenpairs(
     if method == "gram" and not isinstance(linear, MomentOperator):
         msg = f'`method` "gram" needs a MomentOperator, got {type(C).__name__}.'
         raise ValueError(msg)
-    if stop == "outliers" and method in ("lobpcg", "arpack", "primme"):
+    if method == "power" and which != "LM":
+        msg = f'`which` must be "LM" for `method` "power", got {which!r}.'
+        raise ValueError(msg)
+    if stop == "outliers" and method in _REMEMBERED:
         msg = f'`stop` must be "residual" for `method` "{method}", got {stop!r}.'
         raise ValueError(msg)
     space, geometry = metric_space(metric, preconditioner, size, method, stop)
     chosen = _choose(linear, options, stop, space) if method == "auto" else method
-    remembers = chosen in ("lobpcg", "arpack", "primme")  # whose best pairs so far are not to be had
+    remembers = chosen in _REMEMBERED
     products = RememberedProducts(linear, options, space) if remembers else Products(linear)
     solve = _Solve(products, options, chosen, stop, first, progress, callback, space)
     with single_threaded_blas():
@@ -258,7 +265,9 @@ class _Solve:
             return peers.solve_gram(self.products, self.options)
         if self.method == "lobpcg":
             return peers.solve_lobpcg(self.products, self.options, self.start, self.space)
-        solver = {"arpack": peers.solve_arpack, "primme": peers.solve_primme}[self.method]
+        solver = {"arpack": peers.solve_arpack, "primme": peers.solve_primme, "power": solve_power}[
+            self.method
+        ]
         return solver(self.products, self.options, self.start)
 
     def _krylov(self, interrupts: Interrupts, stored: StoredSolve | None) -> EigenResult:

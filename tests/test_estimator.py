@@ -69,6 +69,20 @@ def test_pipelines_grid_search_clones_and_pickles_work():
     assert not hasattr(clone(search.best_estimator_[-1]), "features_")
 
 
+def test_power_iteration_is_told_by_its_status_and_finds_what_its_passes_allow():
+    X, y = samples()
+    options = {"degree": 2, "n_features": 3, "estimator": "paper", "dtype": "float64"}
+    converged = HierarchicalSpectralRegressor(**options).fit(X, y)
+    few = HierarchicalSpectralRegressor(**options, method="power", max_passes=3).fit(X, y)
+    many = HierarchicalSpectralRegressor(**options, method="power", max_passes=1000).fit(X, y)
+    assert few.status_ is Status.MAX_PASSES
+    assert few.spectrum_.method == "power"
+    assert few.report_.n_passes == 3
+    shared = overlaps(many.features_, converged.features_)
+    np.testing.assert_allclose(shared, 1.0, atol=1e-5)
+    assert overlaps(few.features_, converged.features_).min() < 0.999
+
+
 def test_frames_keep_their_names():
     pandas = pytest.importorskip("pandas")
     X, y = samples(3000)
@@ -605,6 +619,12 @@ def test_features_of_a_smooth_fit_are_judged_by_the_bulk_of_the_metric(estimator
         ({"linear": True, "estimator": "paper"}, '`linear` must be "auto" or False for the paper'),
         ({"center_trace": 3}, '`center_trace` must be "auto", True or False, got 3'),
         ({"residualize": 3}, '`residualize` must be "auto", True or False, got 3'),
+        ({"method": "arpack"}, "`method` must be one of auto, power, got 'arpack'"),
+        ({"method": "power"}, '`method` must be "auto" where `n_features` is "auto"'),
+        (
+            {"method": "power", "n_features": 2, "smoothness": 1.0},
+            r'`method` must be "auto" where `smoothness` is not 0\.0',
+        ),
         ({"smoothness": -0.5}, r'`smoothness` must be "auto" or a finite number of at least 0, got -0\.5'),
         (
             {"smoothness": "much"},

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,6 +20,7 @@ from matfree_hier.sources.convert import default_names
 Samples: TypeAlias = SampleSource | str | os.PathLike[str] | ArrayLike
 
 ESTIMATORS = ("paper", "spectral", "refined")
+METHODS = ("auto", "power")
 _DEFAULT_SEED = 20_260_514
 
 
@@ -30,11 +32,7 @@ def check_options(model: Any) -> None:
     ValueError, TypeError
         Names the parameter, its bound and the value.
     """
-
-    def refuse(name: str, bound: str) -> None:
-        msg = f"`{name}` must be {bound}, got {getattr(model, name)!r}."
-        raise ValueError(msg)
-
+    refuse = partial(_refuse, model)
     if model.estimator not in ESTIMATORS:
         refuse("estimator", f"one of {', '.join(ESTIMATORS)}")
     if not is_int(model.degree) or not 1 <= model.degree <= MAX_DEGREE:
@@ -46,14 +44,31 @@ def check_options(model: Any) -> None:
             refuse(name, '"auto", True or False')
     if model.estimator == "paper" and model.linear is True:
         refuse("linear", '"auto" or False for the paper\'s estimator')
-    if model.smoothness != "auto" and not (is_real(model.smoothness) and 0.0 <= model.smoothness < np.inf):
-        refuse("smoothness", '"auto" or a finite number of at least 0')
-    if model.estimator == "paper" and model.smoothness != 0.0:
-        refuse("smoothness", "0.0 for the paper's estimator")
     if np.dtype(model.dtype) not in (np.float32, np.float64):
         refuse("dtype", "float32 or float64")
     if not (isinstance(model.link, str) and model.link == "auto"):
         named_link(model.link)
+    _check_solver(model)
+
+
+def _check_solver(model: Any) -> None:
+    """Refuse a method or a smoothness that the other parameters do not allow."""
+    refuse = partial(_refuse, model)
+    if model.method not in METHODS:
+        refuse("method", f"one of {', '.join(METHODS)}")
+    if model.method == "power" and model.n_features == "auto":
+        refuse("method", '"auto" where `n_features` is "auto"')
+    if model.method == "power" and model.smoothness != 0.0:
+        refuse("method", '"auto" where `smoothness` is not 0.0')
+    if model.smoothness != "auto" and not (is_real(model.smoothness) and 0.0 <= model.smoothness < np.inf):
+        refuse("smoothness", '"auto" or a finite number of at least 0')
+    if model.estimator == "paper" and model.smoothness != 0.0:
+        refuse("smoothness", "0.0 for the paper's estimator")
+
+
+def _refuse(model: Any, name: str, bound: str) -> NoReturn:
+    msg = f"`{name}` must be {bound}, got {getattr(model, name)!r}."
+    raise ValueError(msg)
 
 
 def seed_of(state: Any) -> int:

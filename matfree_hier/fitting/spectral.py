@@ -129,6 +129,7 @@ def find_candidates(
     tol: float,
     max_passes: float,
     seed: int,
+    method: Any = "auto",
     run_file: Any = None,
     progress: bool | None = None,
     metric: Metric | None = None,
@@ -142,7 +143,7 @@ def find_candidates(
     operator : MomentOperator
     n_features : int or None
         How many; None where that is not known: then only those outside the bulk are sure to converge.
-    tol, max_passes, seed, run_file, progress, metric
+    tol, max_passes, seed, method, run_file, progress, metric
         As in `top_eigenpairs`.
 
     Raises
@@ -158,6 +159,7 @@ def find_candidates(
         operator,
         n_candidates(operator.n_samples, size) if n_features is None else n_features,
         which="LM",
+        method=method,
         tol=max(tol, _SMOOTH_TOL) if is_smooth and n_features is None else tol,
         stop="outliers" if n_features is None and not is_smooth else "residual",
         max_passes=max_passes,
