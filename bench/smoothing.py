@@ -45,6 +45,7 @@ LIMIT_SAMPLES = 100_000  # simulated for the limit curve
 VISIBLE = 1e-4  # an overlap that tells the threshold from above
 RESAMPLES = 400
 NAMES = ("rounding", "width")
+THEORY = -1 / 3  # exponent of D, of both
 
 
 def points(case: Case) -> list[Point]:
@@ -182,12 +183,23 @@ def summarise(case: Case, entries: list[Entry]) -> Summary:
             for name, (c, a), (low, high) in zip(NAMES, laws.fits, laws.intervals, strict=True)
         ),
     ]
-    checks = []
-    if "max_exponent_distance" in case:
-        distance = abs(laws.fits[0][1] + 1 / 3)
-        what = "distance of the exponent of the rounding from -1/3"
-        checks.append(Check(what, distance, case["max_exponent_distance"]))
-    return Summary(rows, lines, checks, {"transition": _figure(case, ratios, curves, expected, sizes, laws)})
+    figures_by_name = {"transition": _figure(case, ratios, curves, expected, sizes, laws)}
+    return Summary(rows, lines, _checks(case, laws.intervals[0]), figures_by_name)
+
+
+def _checks(case: Case, interval: tuple[float, float]) -> list[Check]:
+    """Return what the scenario asks of the interval of the rounding's exponent.
+
+    That it reaches to -1/3, but for the corrections of finite D, and that it is narrow enough to tell.
+    """
+    if "max_half_width" not in case:
+        return []
+    low, high = interval
+    gap = max(low - THEORY, THEORY - high, 0.0)
+    return [
+        Check("distance of -1/3 from the interval of the rounding's exponent", gap, case["max_gap"]),
+        Check("half-width of that interval", (high - low) / 2, case["max_half_width"]),
+    ]
 
 
 def _figure(case: Case, ratios: Array, curves: Array, expected: Array, sizes: Array, laws: Laws) -> Figure:

@@ -7,7 +7,7 @@ from matfree_hier.bench import smoothing
 from matfree_hier.bench.experiment import load_scenarios
 from matfree_hier.bench.grid import Entry
 
-TINY = {"degree": 1, "inputs": [20, 80], "seeds": 3, "ratios": [0.5, 1, 4], "max_exponent_distance": 9}
+TINY = {"degree": 1, "inputs": [20, 80], "seeds": 3, "ratios": [0.5, 1, 4], "max_gap": 9, "max_half_width": 9}
 RATIOS = np.array([0.25, 0.5, 1.0, 2.0, 4.0])
 LIMIT = np.array([0.0, 0.0, 0.0, 0.5, 0.75])
 
@@ -56,10 +56,20 @@ def test_the_summary_says_both_laws_and_draws_them(entries):
     assert len(summary.rows) == 2 * 3
     assert {row["n_packed"] for row in summary.rows} == {20, 80}
     assert sum("theory: -1/3" in line for line in summary.lines) == 2
-    assert len(summary.checks) == 1
+    assert len(summary.checks) == 2
     left, right = summary.figures["transition"].axes
     assert "threshold" in left.get_xlabel()
     assert "D" in right.get_xlabel()
+
+
+@pytest.mark.parametrize(
+    ("interval", "gap", "half_width"),
+    [((-0.4, -0.2), 0.0, 0.1), ((-0.25, -0.09), 0.25 - 1 / 3, 0.08), ((-0.58, -0.42), 0.42 - 1 / 3, 0.08)],
+)
+def test_an_interval_is_judged_by_its_distance_from_theory_and_its_width(interval, gap, half_width):
+    distance, width = smoothing._checks(TINY, interval)
+    assert distance.value == pytest.approx(abs(gap))
+    assert width.value == pytest.approx(half_width)
 
 
 def test_every_scenario_has_points_and_its_presets_exist():
