@@ -10,8 +10,8 @@ What we take for their protocol, and what each part of it does:
   edge of the bulk 15 rounds do not separate them. At n = 157,744 the seed 2605147 has .34 after 15 rounds,
   .39 after 20, and theory has .51 for eigenvectors (`theory.predict_spectrum`).
 * The operator is not trace-centred, so that features of the rarer sign are lost where its identity shift is
-  large. Theory's overlaps of eigenvectors, over the first ten seeds at n = 157,744, run from .32 to .51: means
-  over two seeds say little.
+  large. Theory's overlaps of eigenvectors, over the first ten seeds at n = 157,744, run from .32 to .51:
+  means over two seeds say little.
 * The overlap is the squared projection of each feature on the span of the 11.
 """
 
