@@ -14,16 +14,18 @@ import numpy as np
 from tqdm import tqdm
 
 from matfree_hier import __version__
+from matfree_hier.comm import is_follower, started_by_mpi, team_of
 from matfree_hier.estimator import IN_MEMORY, LINEAR_INPUTS, HierarchicalSpectralRegressor
-from matfree_hier.fitting.moments import FoldedMoments, fit_ridge
 from matfree_hier.fitting.options import ESTIMATORS
 from matfree_hier.fitting.prepare import PREPARATIONS, advice, split
 from matfree_hier.fitting.spectral import n_candidates
+from matfree_hier.fitting.stages import fit_linear
 from matfree_hier.links import NAMES as LINKS
 from matfree_hier.operands import MAX_DEGREE
 from matfree_hier.operator import adjoint, project
 from matfree_hier.packing import check_memory, check_size, product_text
 from matfree_hier.sources import SampleSource, open_source
+from matfree_hier.sources.ranks import gathered, offer
 from matfree_hier.status import InputError, NotConverged, RunFileError
 from matfree_hier.store import RunFile
 
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
+
+    from matfree_hier.comm import Team
 
 DONE, MISSED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 _REFUSALS = (ValueError, OSError, MemoryError, RunFileError, ImportError)
@@ -74,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         args = _parser().parse_args(arguments)
-        status: int = args.run(args)
+        status: int = DONE if _is_idle(args) else args.run(args)
         sys.stdout.flush()
     except SystemExit as stop:  # of argparse: --help, --version, bad arguments
         return stop.code if isinstance(stop.code, int) else REFUSED
@@ -83,7 +87,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return DONE
     except KeyboardInterrupt:
         command = shlex.join(["python", "-m", "matfree_hier", *arguments])
-        return _complain(f"Interrupted. To resume, type: {command}", INTERRUPTED)
+        ranks = ", by mpiexec with any number of ranks" if started_by_mpi() else ""
+        return _complain(f"Interrupted. To resume, type{ranks}: {command}", INTERRUPTED)
     except NotConverged as error:
         return _complain(str(error), MISSED)
     except _REFUSALS as error:
@@ -91,12 +96,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
+def _team() -> Team | None:
+    """Return the ranks that an MPI launcher started, None for a process by itself."""
+    if not started_by_mpi():
+        return None
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        msg = f"Several processes were started by MPI, which needs `pip install 'matfree-hier[mpi]'`: {error}"
+        raise ImportError(msg) from error
+    return team_of(MPI.COMM_WORLD)
+
+
+def _is_idle(args: argparse.Namespace) -> bool:
+    """Whether this process has nothing to do: only a fit has work for every rank."""
+    if args.run is _fit or not started_by_mpi():
+        return False
+    team = _team()
+    return team is not None and team.rank > 0
+
+
 def _say(message: object) -> None:
     sys.stdout.write(f"{message}\n")
 
 
 def _complain(message: str, status: int) -> int:
-    sys.stderr.write(f"matfree_hier: {_one_line(message)}\n")
+    """Say what is wrong, once: what ends one rank ends all with the same words."""
+    if not started_by_mpi() or not is_follower():
+        sys.stderr.write(f"matfree_hier: {_one_line(message)}\n")
     return status
 
 
@@ -315,6 +342,20 @@ def _tolerance(text: str) -> float:
 
 
 def _fit(args: argparse.Namespace) -> int:
+    team = _team()
+    if team is None:
+        return _fit_to(args, _open(args))
+    ranks = team
+
+    def run(offered: list[Any]) -> int:
+        return _fit_to(args, gathered(ranks, offered))
+
+    status: int = ranks.collective("fit", run, lambda: offer(ranks, _open(args)))
+    return status
+
+
+def _open(args: argparse.Namespace) -> SampleSource:
+    """Open the data of a fit, and check what can be told of them without reading."""
     if args.target is not None and args.target_name is not None:
         msg = "--target and --target-name say the same: give one."
         raise InputError(msg)
@@ -326,6 +367,10 @@ def _fit(args: argparse.Namespace) -> int:
     if args.features != "auto" and args.features > size:
         msg = f"--features must be auto or in 1..{size}, got {args.features}."
         raise InputError(msg)
+    return source
+
+
+def _fit_to(args: argparse.Namespace, source: SampleSource) -> int:
     source.validate()
     train, held_out = split(source, args.holdout, args.seed) if args.holdout else (source, None)
     if train.n_samples < 2 or (held_out is not None and held_out.n_samples < 2):
@@ -421,12 +466,8 @@ def _held_out_table(n_rows: int, scores: dict[str, float]) -> str:
 
 def _ridge(train: SampleSource, held_out: SampleSource, seed: int) -> NDArray[np.float64]:
     """Return predictions of ridge regression on the raw columns, its strength chosen by cross-validation."""
-    moments = FoldedMoments(train.n_inputs + 1, train.n_samples, seed)
-    for chunk in train.chunks():
-        moments.add(chunk.start, np.column_stack([chunk.X, np.asarray(chunk.y)]).astype(np.float64))
-    fit = fit_ridge(moments)
-    parts = [chunk.X @ fit.coefficients + fit.intercept for chunk in held_out.chunks(labels=False)]
-    return np.concatenate(parts)
+    linear = fit_linear(train, wanted=True, forced=True, seed=seed)
+    return held_out.labels() - held_out.transformed(labels_fn=linear.residuals).labels()
 
 
 # --- predict -----------------------------------------------------------------------------------------------

@@ -504,6 +504,11 @@ def started_by_mpi() -> bool:
     return False
 
 
+def is_follower() -> bool:
+    """Whether this process is a rank other than 0 of some team."""
+    return any(team.rank > 0 for team in _teams)
+
+
 def _paused(pause: float) -> float:
     time.sleep(pause)
     return min(1.5 * pause, _LONGEST_PAUSE)

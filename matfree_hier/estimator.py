@@ -26,6 +26,7 @@ from matfree_hier.labels import LabelTransform
 from matfree_hier.operator import MomentOperator, project, single_threaded_blas
 from matfree_hier.packing import check_size, multi_index
 from matfree_hier.recovery import Recovery
+from matfree_hier.shares import joined
 from matfree_hier.sources import SampleSource, open_source
 from matfree_hier.sources.ranks import gathered, offer
 from matfree_hier.status import Status
@@ -283,7 +284,7 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
             )
             for part in split(source, share, seeds[2])
         )
-        found, labels = self._find(train, held_out, seeds)
+        found, labels = self._find(train, held_out, seeds, None if file is None else file.identity)
         if paper:
             readout = read_paper(held_out, found.features[found.outside], self.degree, self.link)
         else:
@@ -331,7 +332,7 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
         return None if self.n_features == "auto" else int(self.n_features)
 
     def _find(
-        self, train: SampleSource, held_out: SampleSource, seeds: list[int]
+        self, train: SampleSource, held_out: SampleSource, seeds: list[int], identity: str | None
     ) -> tuple[Candidates, OperatorLabels]:
         paper, seed = self.estimator == "paper", seeds[3]
         transform = self.label_transform
@@ -345,6 +346,7 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
             dtype=self.dtype,
             seed=seed,
         )
+        labelled.identity = identity
         operator = MomentOperator(
             labelled,
             degree=self.degree,
@@ -466,8 +468,8 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
         X : array_like of shape (n, d), data frame, SampleSource or path
             Inputs; of a source or file the columns are matched by name.
         """
-        parts = [raw @ self.coef_ + self._fitted.readout(H) for raw, H in self._latents(X)]
-        return np.concatenate(parts) if parts else np.empty(0)
+        check_is_fitted(self)
+        return joined(self._open_for_predict(X).shares.each(_predicted, self._fitted, self.degree))
 
     def transform(self, X: Samples) -> Array:
         """Return the latents h_k, shape (n, K), float64: O(n D K) time.
@@ -477,8 +479,8 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
         X : array_like of shape (n, d), data frame, SampleSource or path
             As in `predict`.
         """
-        parts = [H for _, H in self._latents(X)]
-        return np.concatenate(parts) if parts else np.empty((0, len(self.features_)))
+        check_is_fitted(self)
+        return joined(self._open_for_predict(X).shares.each(_latents, self._fitted, self.degree))
 
     def score(self, X: Samples, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
         """Return R^2 = 1 - squared error / squared deviations from the mean.
@@ -527,17 +529,6 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
         check_is_fitted(self)
         return np.array([f"latent{k}" for k in range(len(self.features_))], dtype=object)
 
-    def _latents(self, X: Samples) -> Iterator[tuple[Array, Array]]:
-        """Yield raw inputs (m, d) and latents (m, K), float64, chunk by chunk."""
-        check_is_fitted(self)
-        source = self._open_for_predict(X)
-        for chunk in source.chunks(labels=False):
-            raw = np.asarray(chunk.X, dtype=np.float64)
-            H = np.zeros((len(raw), len(self.features_)))
-            if H.size:
-                H = project(self.preparation_(raw), self.features_.T, self.degree, np.float64)
-            yield raw, H
-
     def _open_for_predict(self, X: Samples) -> SampleSource:
         if not isinstance(X, SampleSource | str | os.PathLike):
             X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
@@ -570,6 +561,27 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
         model = cls(**{name: value for name, value in arguments.items() if name in known})
         model._adopt(fitted)
         return model
+
+
+def _latent_chunks(source: SampleSource, fitted: Fitted, degree: int) -> Iterator[tuple[Array, Array]]:
+    """Yield raw inputs (m, d) and latents (m, K), float64, chunk by chunk."""
+    features = fitted.readout.features
+    for chunk in source.chunks(labels=False):
+        raw = np.asarray(chunk.X, dtype=np.float64)
+        H = np.zeros((len(raw), len(features)))
+        if H.size:
+            H = project(fitted.preparation(raw), features.T, degree, np.float64)
+        yield raw, H
+
+
+def _predicted(source: SampleSource, fitted: Fitted, degree: int) -> Array:
+    parts = [raw @ fitted.coef + fitted.readout(H) for raw, H in _latent_chunks(source, fitted, degree)]
+    return np.concatenate([np.empty(0), *parts])
+
+
+def _latents(source: SampleSource, fitted: Fitted, degree: int) -> Array:
+    parts = [H for _, H in _latent_chunks(source, fitted, degree)]
+    return np.concatenate([np.empty((0, len(fitted.readout.features))), *parts])
 
 
 def _held_out_share(n_samples: int) -> float:

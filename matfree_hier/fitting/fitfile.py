@@ -98,6 +98,12 @@ class FitFile:
             msg = f"`{where}` holds another fit: {differing}. Name another run file for this one."
             raise RunFileError(msg)
 
+    @property
+    def identity(self) -> str:
+        """What stands for the samples that the fit derives from its data, in its solves."""
+        text = repr(sorted(self._configuration.items()))
+        return f"fit {hashlib.sha256(text.encode()).hexdigest()[:32]}"
+
     def finished(self, link: Any) -> Fitted | None:
         """Return the model, if the fit is done and more passes would not make it another.
 

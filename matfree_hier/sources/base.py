@@ -54,6 +54,9 @@ class SampleSource(ABC):
         Whether there are labels.
     name : str
         What error messages call these data.
+    identity : str or None
+        What stands for the content in run files, where it was derived from other data in a way that says it
+        all; numbers then may differ by rounding, as sums over another number of ranks do.
     """
 
     random_access = True  # False: to start at a row costs as much as to read everything before it
@@ -80,6 +83,7 @@ class SampleSource(ABC):
         self._validated = validated
         self._labels: NDArray[np.float64] | None = None
         self._fingerprint: str | None = None
+        self.identity: str | None = None
 
     def __repr__(self) -> str:
         target = f", target `{self.target_name}`" if self.has_target else ", no target"
