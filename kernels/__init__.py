@@ -4,6 +4,7 @@ Nothing is checked here and nothing raised: the operator validates, casts and ca
 coordinates, in the order of ``itertools.combinations_with_replacement(range(d), q)``.
 """
 
+from matfree_hier.kernels.halves import widened as widened
 from matfree_hier.kernels.launch import backward as backward
 from matfree_hier.kernels.launch import features as features
 from matfree_hier.kernels.launch import forward as forward

@@ -198,7 +198,8 @@ FILES: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "short npy": (
         lambda p: (truncate(save(p / "a.npy", X)), Y),
-        "PATH is truncated: its array ends at byte 416, the file at byte 249.",
+        "PATH is truncated: its array ends at byte 416, the file at byte 249; rows 5 to 11 (counted from 0) "
+        "are missing.",
     ),
     "npy of objects": (
         lambda p: (save(p / "a.npy", X.astype(object)), Y),
@@ -365,8 +366,9 @@ def test_a_file_changed_while_in_use_is_noticed(name: str, tmp_path: Path) -> No
     source = open_source(path, labels if name == "a.npy" else None, cache_bytes=0)
     source.validate()
     truncate(path, 0.9)
-    with pytest.raises(InputError, match=re.escape(f"{path} was changed while it was in use.")):
+    with pytest.raises(InputError, match=re.escape(f"{path} was changed from ")) as caught:
         list(source.chunks())
+    assert re.search(r" bytes while it was in use, noticed at rows \d+ to \d+\.$", str(caught.value))
 
 
 def test_an_encrypted_archive_is_refused(tmp_path: Path) -> None:

@@ -45,10 +45,13 @@ def shuffled_ranks(
     """
     first, last = start // BLOCK, -(-stop // BLOCK)
     ranks, sizes = [], []
+    bits = np.random.Philox(key=seed)
+    generator, state = np.random.Generator(bits), bits.state
     for block in range(first, last):
         size = min(BLOCK, n_rows - block * BLOCK)
-        bits = np.random.Philox(key=seed, counter=[0, 0, 0, block])
-        ranks.append(np.random.Generator(bits).permutation(size))
+        state["state"]["counter"][3] = block
+        bits.state = state  # that of Philox(key=seed, counter=[0, 0, 0, block]), which takes 20 times as long
+        ranks.append(generator.permutation(size))
         sizes.append(np.full(size, size))
     if not ranks:
         return np.empty(0, np.int64), np.empty(0, np.int64)

@@ -16,8 +16,8 @@ from sklearn.preprocessing import QuantileTransformer
 
 from matfree_hier.fitting.moments import BLOCK, Moments, column_scales, shuffled_ranks
 from matfree_hier.sources.arrays import ArraySource
-from matfree_hier.sources.base import SampleSource
-from matfree_hier.sources.chunks import Chunk
+from matfree_hier.sources.base import Mask, SampleSource
+from matfree_hier.sources.chunks import Chunk, rechunk
 from matfree_hier.sources.ranks import as_source
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _RANK_TOLERANCE = 1e-10  # of the correlation matrix, below which a direction do
 
 
 class RowPart(SampleSource):
-    """A random part of the rows of a source, or all others, in their order; nothing is copied or listed.
+    """A random part of the rows of a source, or all others, in their order; nothing is copied.
 
     In every block of 1024 rows `fraction` of them, drawn by `seed`, are in the part: the parts of sorted,
     grouped or slowly changing files are alike, and a chunk can be read without those before it.
@@ -65,83 +65,80 @@ class RowPart(SampleSource):
     ) -> None:
         self.parent, self.fraction, self.seed, self.inside = parent, fraction, seed, inside
         self.offset, self.n_rows = offset, parent.n_samples if n_rows is None else n_rows
-        self._per_block = self._kept(BLOCK)
-        # Blocks that the parent holds a part of are the first and the last one only.
-        self._first_block = offset // BLOCK
-        self._last_block = max(self._first_block, (offset + parent.n_samples - 1) // BLOCK)
-        self._in_first = self._count(self._first_block)
-        several = self._last_block > self._first_block
+        # Drawn once: a bit a row of the parent, and how many rows of the part come before every 1024 of them.
+        step = 64 * BLOCK
+        drawn = [
+            self._drawn(first, min(first + step, parent.n_samples))
+            for first in range(0, parent.n_samples, step)
+        ]
+        self._bits = np.concatenate([np.packbits(inside) for inside in drawn] or [np.empty(0, np.uint8)])
+        counts = [int(i[k : k + BLOCK].sum()) for i in drawn for k in range(0, len(i), BLOCK)]
+        self._before = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
         super().__init__(
-            self._before(self._last_block) + self._count(self._last_block) if several else self._in_first,
+            int(self._before[-1]),
             parent.input_names,
             parent.dtype,
             parent.target_name,
             has_target=parent.has_target,
             name=parent.name,
         )
-        self.random_access = parent.random_access
+        self._reads_like(parent)
 
     def validate(self) -> None:
         """Check the part, unless the whole is known to be finite."""
         self._validated = self._validated or self.parent._validated
         super().validate()
 
-    def _set_aside(self, size: int) -> int:
-        return round(self.fraction * size)
-
-    def _kept(self, size: int) -> int:
-        return self._set_aside(size) if self.inside else size - self._set_aside(size)
-
-    def rows(self, start: int, stop: int) -> NDArray[np.bool_]:
-        """Which of rows start..stop-1 of the parent belong to the part."""
+    def _drawn(self, start: int, stop: int) -> Mask:
         ranks, sizes = shuffled_ranks(start + self.offset, stop + self.offset, self.n_rows, self.seed)
         aside = ranks < np.round(self.fraction * sizes)
         return aside if self.inside else ~aside
 
-    def _range_of(self, block: int) -> tuple[int, int]:
-        """Return the rows of the parent that lie in a block of all rows."""
-        first = max(block * BLOCK - self.offset, 0)
-        return first, min((block + 1) * BLOCK - self.offset, self.parent.n_samples)
-
-    def _count(self, block: int) -> int:
-        """Return how many rows of the parent in a block are in the part."""
-        first, last = self._range_of(block)
-        whole = last - first == min(BLOCK, self.n_rows - block * BLOCK)
-        return self._kept(last - first) if whole else int(self.rows(first, last).sum())
-
-    def _block_of(self, row: int) -> int:
-        """Return the block of all rows that holds row `row` of the part."""
-        if row < self._in_first:
-            return self._first_block
-        after = (row - self._in_first) // self._per_block if self._per_block else self._last_block
-        return min(self._first_block + 1 + after, self._last_block)
-
-    def _before(self, block: int) -> int:
-        """Return how many rows of the part come before a block."""
-        if block == self._first_block:
-            return 0
-        return self._in_first + (block - self._first_block - 1) * self._per_block
+    def rows(self, start: int, stop: int) -> Mask:
+        """Which of rows start..stop-1 of the parent belong to the part."""
+        first = start // 8
+        bits = np.unpackbits(self._bits[first : -(-stop // 8)], count=stop - 8 * first)
+        return bits[start - 8 * first :].view(np.bool_)
 
     def where(self, row: int, column: int | None) -> str:
         """Say in words where a value stands in the whole."""
-        block = self._block_of(row)
-        first, last = self._range_of(block)
-        inside = np.flatnonzero(self.rows(first, last))
-        return self.parent.where(first + int(inside[row - self._before(block)]), column)
+        return self.parent.where(self._marked(row, row + 1)[0], column)
+
+    def _marked(self, start: int, stop: int) -> tuple[int, Mask]:
+        """Return rows ``start:stop`` of the part as marked rows of the parent, from a row on."""
+        block, last = np.searchsorted(self._before, [start, stop - 1], side="right") - 1
+        first = int(block) * BLOCK
+        inside = self.rows(first, min((int(last) + 1) * BLOCK, self.parent.n_samples))
+        wanted = np.flatnonzero(inside)[start - self._before[block] : stop - self._before[block]]
+        return first + int(wanted[0]), inside[wanted[0] : wanted[-1] + 1]
+
+    def _take(self, start: int, stop: int, keep: Mask | None, dtype: np.dtype[Any]) -> NDArray[Any]:
+        first, marked = self._marked(start, stop)
+        if keep is not None:
+            marked[marked] = keep
+        return self.parent._take(first, first + len(marked), marked, dtype)
 
     def _blocks(self, start: int, stop: int, rows: int | None, labels: bool) -> Iterator[Chunk]:
+        if self.takes:
+            yield from super()._blocks(start, stop, rows, labels)
+        elif start < stop:
+            yield from rechunk(self._streamed(start, stop, rows, labels), rows or self._natural_rows())
+
+    def _streamed(self, start: int, stop: int, rows: int | None, labels: bool) -> Iterator[Chunk]:
+        first, marked = self._marked(start, stop)
+        position = start
+        for chunk in self.parent._blocks(first, first + len(marked), rows, labels):
+            keep = marked[chunk.start - first : chunk.start - first + len(chunk.X)]
+            X = np.compress(keep, chunk.X, axis=0)
+            if len(X):
+                yield Chunk(position, X, None if chunk.y is None else chunk.y[keep])
+            position += len(X)
+
+    def _read_labels(self, start: int, stop: int) -> NDArray[np.float64]:
         if start == stop:
-            return
-        block = self._block_of(start)
-        first, last = self._range_of(block)[0], self._range_of(self._block_of(stop - 1))[1]
-        position = self._before(block)
-        for chunk in self.parent.chunks(first, last, rows=rows, labels=labels):
-            keep = np.flatnonzero(self.rows(chunk.start, chunk.start + len(chunk.X)))
-            wanted = keep[max(start - position, 0) : max(stop - position, 0)]
-            if len(wanted):
-                y = None if chunk.y is None else chunk.y[wanted]
-                yield Chunk(max(position, start), np.ascontiguousarray(chunk.X[wanted]), y)
-            position += len(keep)
+            return np.empty(0)
+        first, marked = self._marked(start, stop)
+        return self.parent._read_labels(first, first + len(marked))[marked]
 
 
 def split(source: SampleSource, fraction: float, seed: int) -> tuple[SampleSource, SampleSource]:
@@ -199,16 +196,17 @@ class Preparation:
 
     def __call__(self, X: ArrayLike) -> Array:
         """Return the prepared inputs, shape (m, d), float64."""
-        Z = np.asarray(X, dtype=np.float64)
         if self.name == "none":
-            return Z
+            return np.asarray(X, dtype=np.float64)
+        Z = np.asarray(X)
         if self.name == "gaussianise":
             Z = _normal_scores(self.arrays, Z)
-        Z = Z - self.arrays["mean"]
+        Z = np.subtract(Z, self.arrays["mean"])
         if self.name == "whiten":
             # einsum, and not BLAS: the same bits for a row whatever the chunk it comes in.
             return np.asarray(np.einsum("ij,jk->ik", Z, self.arrays["matrix"]))
-        return np.asarray(Z / self.arrays["scale"])
+        Z /= self.arrays["scale"]
+        return Z
 
 
 def column_moments(source: SampleSource) -> Moments:

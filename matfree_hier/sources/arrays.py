@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from matfree_hier.sources.base import SampleSource
-from matfree_hier.sources.chunks import Chunk
+from matfree_hier.sources.base import Mask, SampleSource
 from matfree_hier.sources.convert import (
-    as_chunk,
     as_labels,
     check_real,
     check_table_size,
     chunk_dtype,
     column_names,
     column_position,
+    converted,
     pick_columns,
     to_array,
     to_float64,
 )
-from matfree_hier.sources.files import FileStamp
+from matfree_hier.sources.files import FileStamp, unchanged
 from matfree_hier.sources.stored import StoredArray
 from matfree_hier.status import InputError
 
@@ -71,8 +70,10 @@ class ArraySource(SampleSource):
     target_where : str
         What error messages call the labels.
     stamps : sequence of FileStamp
-        The files behind the arrays; each is checked to be unchanged whenever a reading starts.
+        The files behind the arrays; each is checked to be unchanged after every run of rows read.
     """
+
+    takes = True
 
     def __init__(
         self,
@@ -107,18 +108,19 @@ class ArraySource(SampleSource):
             return f"{self.target_where}, row {row} (counted from 0)"
         return super().where(row, column)
 
-    def _blocks(self, start: int, stop: int, rows: int | None, labels: bool) -> Iterator[Chunk]:
-        for stamp in self.stamps:
-            stamp.check()
-        step = rows or self._natural_rows()
-        for first in range(start, stop, step):
-            last = min(first + step, stop)
-            y = to_float64(self.y[first:last]) if labels and self.y is not None else None
-            yield Chunk(first, as_chunk(np.asarray(self.X[first:last]), self.dtype), y)
+    def _take(self, start: int, stop: int, keep: Mask | None, dtype: np.dtype[Any]) -> NDArray[Any]:
+        with unchanged(self.stamps, start, stop):
+            if keep is not None and isinstance(self.X, StoredArray):
+                block = self.X.selected(start, keep)
+            else:
+                block = np.asarray(self.X[start:stop])
+                block = block if keep is None else np.compress(keep, block, axis=0)
+        return converted(block, dtype)
 
     def _read_labels(self, start: int, stop: int) -> NDArray[np.float64]:
         assert self.y is not None
-        return to_float64(self.y[start:stop])
+        with unchanged(self.stamps, start, stop):
+            return to_float64(self.y[start:stop])
 
 
 def check_matrix(X: Any, where: str) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import operator
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -26,19 +25,23 @@ from matfree_hier.sources.convert import (
 from matfree_hier.status import InputError
 from matfree_hier.wording import counted
 
-__all__ = ["Chunk", "SampleSource"]
+__all__ = ["Chunk", "Mask", "SampleSource"]
+
+Mask: TypeAlias = NDArray[np.bool_]
 
 BLOCK_BYTES = 2**23  # what one chunk of inputs takes when the caller does not say how many rows
 MIN_ROWS, MAX_ROWS = 256, 2**16  # and the bounds of such a chunk: what the kernels like
+_SLAB_BYTES = 2**18  # of inputs that go through a function at a time
 HASHED_WHOLE = 2**26  # inputs of up to this many bytes enter the fingerprint whole, larger ones by sample
 HASHED_PIECES, HASHED_PIECE_BYTES = 64, 2**17
 
 
-class SampleSource(ABC):
+class SampleSource:
     """Samples (x, y) that are read in chunks, from any row on.
 
     A subclass gives `_blocks`, and `_read_labels` and `where` if it has better ones; C-contiguous inputs of
-    `dtype` and float64 labels are its duty, sizes of chunks are not.
+    `dtype` and float64 labels are its duty, sizes of chunks are not. One that can read any rows at no more
+    than their cost gives `_take` and `_read_labels` instead, and sets `takes`.
 
     Attributes
     ----------
@@ -57,8 +60,11 @@ class SampleSource(ABC):
     identity : str or None
         What stands for the content in run files, where it was derived from other data in a way that says it
         all; numbers then may differ by rounding, as sums over another number of ranks do.
+    kept : dict
+        What others have computed of the inputs of every sample and keep with them.
     """
 
+    takes = False  # True: has `_take`
     random_access = True  # False: to start at a row costs as much as to read everything before it
     reads_ahead = False  # True: chunks are read or decoded, which a thread does while the caller computes
 
@@ -84,6 +90,7 @@ class SampleSource(ABC):
         self._labels: NDArray[np.float64] | None = None
         self._fingerprint: str | None = None
         self.identity: str | None = None
+        self.kept: dict[Any, Any] = {}
 
     def __repr__(self) -> str:
         target = f", target `{self.target_name}`" if self.has_target else ", no target"
@@ -92,9 +99,23 @@ class SampleSource(ABC):
             f" of {counted(self.n_inputs, 'input', 'd')}, {self.dtype}{target}>"
         )
 
-    @abstractmethod
     def _blocks(self, start: int, stop: int, rows: int | None, labels: bool) -> Iterator[Chunk]:
         """Yield rows ``start:stop`` in order, cut as suits the storage; ``rows`` is what was asked for."""
+        return self._taken(start, stop, rows or self._natural_rows(), labels, self.dtype)
+
+    def _take(self, start: int, stop: int, keep: Mask | None, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Read the inputs of rows ``start:stop``, of those that `keep` marks if it is given, as `dtype`."""
+        raise NotImplementedError
+
+    def _taken(
+        self, start: int, stop: int, rows: int, labels: bool, dtype: np.dtype[Any]
+    ) -> Iterator[Chunk]:
+        for first in range(start, stop, rows):
+            last = min(first + rows, stop)
+            y = None
+            if labels:
+                y = self._read_labels(first, last) if self._labels is None else self._labels[first:last]
+            yield Chunk(first, self._take(first, last, None, dtype), y)
 
     def where(self, row: int, column: int | None) -> str:
         """Say in words where a value stands, for error messages; ``column`` None is the target."""
@@ -102,7 +123,13 @@ class SampleSource(ABC):
         return f"{self.name}, row {row} (counted from 0), column `{column_name}`"
 
     def chunks(
-        self, start: int = 0, stop: int | None = None, *, rows: int | None = None, labels: bool = True
+        self,
+        start: int = 0,
+        stop: int | None = None,
+        *,
+        rows: int | None = None,
+        labels: bool = True,
+        dtype: DTypeLike | None = None,
     ) -> Iterator[Chunk]:
         """Read samples ``start:stop`` in order, chunk by chunk.
 
@@ -115,6 +142,9 @@ class SampleSource(ABC):
             the storage reads best.
         labels : bool
             False leaves ``y`` None, which saves their cost where they are made or stored apart.
+        dtype : numpy.dtype, optional
+            float32 or float64, of the inputs; that of the source by default. The values are those of the
+            source, rounded, but what is stored is converted only once.
 
         Yields
         ------
@@ -133,10 +163,20 @@ class SampleSource(ABC):
         if rows is not None and operator.index(rows) < 1:
             msg = f"`rows` must be at least 1, got {rows}."
             raise ValueError(msg)
-        blocks = self._blocks(start, stop, rows, labels and self.has_target)
-        if self.reads_ahead and stop - start > (rows or self._natural_rows()):
-            blocks = read_ahead(blocks)
-        return _watched(cut(blocks, MAX_ROWS) if rows is None else rechunk(blocks, operator.index(rows)))
+        kind, step = self.dtype if dtype is None else np.dtype(dtype), rows or self._natural_rows()
+        labels = labels and self.has_target
+        if self._can_take(labels):
+            blocks = self._taken(start, stop, step, labels, kind)
+        else:
+            blocks = self._blocks(start, stop, rows, labels)
+            blocks = cut(blocks, MAX_ROWS) if rows is None else rechunk(blocks, operator.index(rows))
+            if kind != self.dtype:
+                blocks = (chunk._replace(X=as_chunk(chunk.X, kind)) for chunk in blocks)
+        return _watched(read_ahead(blocks) if self.reads_ahead and stop - start > step else blocks)
+
+    def _can_take(self, labels: bool) -> bool:  # noqa: ARG002 - of those that make labels of inputs
+        """Say whether chunks, with labels or without, are best put together by `_take`."""
+        return self.takes
 
     @property
     def shares(self) -> Shares:
@@ -189,6 +229,20 @@ class SampleSource(ABC):
     def _scan(self) -> None:
         for chunk in self.chunks():
             self._check_finite(chunk)
+
+    def checked(self) -> Iterator[Chunk]:
+        """Read everything in chunks of the same rows for every kind of source, and `validate` on the way.
+
+        Raises
+        ------
+        InputError
+            As `validate` does, before the chunk in question is given out.
+        """
+        for chunk in self.chunks(rows=self._natural_rows()):
+            if not self._validated:
+                self._check_finite(chunk)
+            yield chunk
+        self._validated = True
 
     def _check_finite(self, chunk: Chunk) -> None:
         bad = first_nonfinite(chunk.X)
@@ -254,6 +308,11 @@ class SampleSource(ABC):
     def _hash_labels(self, digest: Any) -> None:
         digest.update(np.ascontiguousarray(self.labels()).data)
 
+    def _reads_like(self, parent: SampleSource) -> None:
+        """Say of a source that reads another how it does so."""
+        self.takes, self.random_access = parent.takes, parent.random_access
+        self.reads_ahead = parent.reads_ahead
+
     def _natural_rows(self) -> int:
         wanted = BLOCK_BYTES // max(1, self.n_inputs * self.dtype.itemsize)
         return min(MAX_ROWS, max(MIN_ROWS, wanted))
@@ -284,10 +343,13 @@ class _SliceSource(SampleSource):
             has_target=parent.has_target,
             name=parent.name,
         )
-        self.random_access, self.reads_ahead = parent.random_access, parent.reads_ahead
+        self._reads_like(parent)
 
     def where(self, row: int, column: int | None) -> str:
         return self.parent.where(self.start + row, column)
+
+    def _take(self, start: int, stop: int, keep: Mask | None, dtype: np.dtype[Any]) -> NDArray[Any]:
+        return self.parent._take(self.start + start, self.start + stop, keep, dtype)
 
     def _blocks(self, start: int, stop: int, rows: int | None, labels: bool) -> Iterator[Chunk]:
         for chunk in self.parent._blocks(self.start + start, self.start + stop, rows, labels):
@@ -335,28 +397,52 @@ class _TransformedSource(SampleSource):
             name=parent.name,
         )
         self.parent, self.inputs_fn, self.labels_fn = parent, inputs_fn, labels_fn
-        self.random_access, self.reads_ahead = parent.random_access, parent.reads_ahead
+        self._reads_like(parent)
+
+    def _can_take(self, labels: bool) -> bool:
+        return self.takes and (not labels or self.labels_fn is None or self._labels is not None)
 
     def where(self, row: int, column: int | None) -> str:
         place = "target" if column is None else f"column `{self.input_names[column]}`"
         return f"{self.name} after its transformation, row {row} (counted from 0), {place}"
 
     def _blocks(self, start: int, stop: int, rows: int | None, labels: bool) -> Iterator[Chunk]:
-        for first, raw, y in self.parent.chunks(start, stop, rows=rows, labels=labels):
-            X: ArrayLike = raw if self.inputs_fn is None else self.inputs_fn(raw)
+        for first, raw, y in self.parent._blocks(start, stop, rows, labels):
             if y is not None and self.labels_fn is not None:
                 y = np.asarray(self.labels_fn(raw, y), dtype=np.float64).reshape(-1)
-            got = np.shape(X), len(raw) if y is None else y.size
-            if got != ((len(raw), self.n_inputs), len(raw)):
-                msg = (
-                    f"The functions of a transformed source must return {len(raw)} rows of {self.n_inputs}"
-                    f" inputs and as many labels here, got inputs of shape {got[0]} and {got[1]} labels."
-                )
-                raise ValueError(msg)
-            yield Chunk(first, as_chunk(np.asarray(X), self.dtype), y)
+                self._check_shape(len(raw), (len(raw), self.n_inputs), y.size)
+            yield Chunk(first, self._through(raw), y)
+
+    def _take(self, start: int, stop: int, keep: Mask | None, dtype: np.dtype[Any]) -> NDArray[Any]:
+        if self.inputs_fn is None:
+            kind = dtype if self.dtype.itemsize >= self.parent.dtype.itemsize else self.dtype
+            return as_chunk(self.parent._take(start, stop, keep, kind), dtype)
+        return as_chunk(self._through(self.parent._take(start, stop, keep, self.parent.dtype)), dtype)
+
+    def _through(self, raw: NDArray[Any]) -> NDArray[Any]:
+        """Return transformed inputs, made of some rows at a time: these stay in the cache on the way."""
+        if self.inputs_fn is None:
+            return as_chunk(raw, self.dtype)
+        out = np.empty((len(raw), self.n_inputs), self.dtype)
+        step = max(1, _SLAB_BYTES // (8 * max(self.n_inputs, raw.shape[1], 1)))
+        with np.errstate(over="ignore", invalid="ignore"):
+            for first in range(0, len(raw), step):
+                rows = raw[first : first + step]
+                X = np.asarray(self.inputs_fn(rows))
+                self._check_shape(len(rows), np.shape(X), len(rows))
+                out[first : first + step] = X
+        return out
+
+    def _check_shape(self, n_rows: int, inputs: tuple[int, ...], n_labels: int) -> None:
+        if (inputs, n_labels) != ((n_rows, self.n_inputs), n_rows):
+            msg = (
+                f"The functions of a transformed source must return {n_rows} rows of {self.n_inputs}"
+                f" inputs and as many labels here, got inputs of shape {inputs} and {n_labels} labels."
+            )
+            raise ValueError(msg)
 
     def _read_labels(self, start: int, stop: int) -> NDArray[np.float64]:
-        if self.labels_fn is None:
+        if self.labels_fn is None and self._labels is None:
             return self.parent._read_labels(start, stop)
         return super()._read_labels(start, stop)
 
@@ -372,7 +458,8 @@ class _RelabelledSource(SampleSource):
     def __init__(self, parent: SampleSource, y: Any, target_name: str) -> None:
         super().__init__(parent.n_samples, parent.input_names, parent.dtype, target_name, name=parent.name)
         self.parent, self.y = parent, y
-        self.random_access, self.reads_ahead = parent.random_access, parent.reads_ahead
+        self._reads_like(parent)
+        self.kept = parent.kept  # of the same inputs
 
     def where(self, row: int, column: int | None) -> str:
         if column is None:
@@ -385,6 +472,9 @@ class _RelabelledSource(SampleSource):
                 y = to_float64(self.y[chunk.start : chunk.start + len(chunk.X)])
                 chunk = chunk._replace(y=y)
             yield chunk
+
+    def _take(self, start: int, stop: int, keep: Mask | None, dtype: np.dtype[Any]) -> NDArray[Any]:
+        return self.parent._take(start, stop, keep, dtype)
 
     def _read_labels(self, start: int, stop: int) -> NDArray[np.float64]:
         return to_float64(self.y[start:stop])

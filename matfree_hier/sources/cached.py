@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from matfree_hier.sources.base import SampleSource
-from matfree_hier.sources.chunks import Chunk
+from matfree_hier.sources.base import Mask, SampleSource
+from matfree_hier.sources.convert import as_chunk
 
 
 class CachedSource(SampleSource):
@@ -22,6 +21,8 @@ class CachedSource(SampleSource):
     X : ndarray of the parent's dtype, shape (n, d), optional
         Its inputs, if they are at hand; read at the first use otherwise.
     """
+
+    takes = True
 
     def __init__(self, parent: SampleSource, X: NDArray[Any] | None = None) -> None:
         super().__init__(
@@ -39,14 +40,13 @@ class CachedSource(SampleSource):
         """Say in words where a value stands."""
         return self.parent.where(row, column)
 
-    def _blocks(self, start: int, stop: int, rows: int | None, labels: bool) -> Iterator[Chunk]:
+    def _take(self, start: int, stop: int, keep: Mask | None, dtype: np.dtype[Any]) -> NDArray[Any]:
         if self.X is None:
             self.X = self.parent.inputs()
-        y = self.labels() if labels else None
-        step = rows or self._natural_rows()
-        for first in range(start, stop, step):
-            last = min(first + step, stop)
-            yield Chunk(first, self.X[first:last], None if y is None else y[first:last])
+        block = self.X[start:stop] if keep is None else np.compress(keep, self.X[start:stop], axis=0)
+        return as_chunk(block, dtype)
 
     def _read_labels(self, start: int, stop: int) -> NDArray[np.float64]:
-        return self.parent._read_labels(start, stop)
+        if self._labels is None:
+            self._labels = self.parent.labels()
+        return self._labels[start:stop]

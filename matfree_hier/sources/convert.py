@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from matfree_hier.kernels import widened
 from matfree_hier.status import InputError
 
 
@@ -20,6 +21,18 @@ def as_chunk(block: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """``block`` itself if it is an aligned, C-contiguous array of ``dtype``, else a copy that is."""
     with np.errstate(over="ignore", invalid="ignore"):  # an overflow to inf is found by `validate`
         return np.asarray(np.require(block, dtype, ["C", "A"]))
+
+
+def converted(block: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return stored numbers as float32 or float64, as they would be by way of `chunk_dtype`.
+
+    By way of it only where that matters: integers past 2^32 and wider floats are rounded twice.
+    """
+    if block.dtype == np.float16 and dtype == np.float32 and block.dtype.isnative:
+        return widened(np.ascontiguousarray(block))
+    if block.dtype.itemsize > 4 and block.dtype.newbyteorder("=") != np.float64:
+        block = as_chunk(block, chunk_dtype(block.dtype))
+    return as_chunk(block, dtype)
 
 
 def column_names(names: Sequence[str] | None, n_columns: int, where: str) -> tuple[str, ...]:

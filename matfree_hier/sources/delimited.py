@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from matfree_hier.sources.base import SampleSource
 from matfree_hier.sources.chunks import Chunk
 from matfree_hier.sources.convert import check_table_size, pick_columns
-from matfree_hier.sources.files import FileStamp, check_file, reading
+from matfree_hier.sources.files import FileStamp, check_file, reading, unchanged
 from matfree_hier.sources.text import CsvFormat
+from matfree_hier.status import InputError
 
 TEXT_BYTES = 2**21  # of text parsed at a time, and between two entries of the index
 
@@ -128,14 +129,23 @@ class CsvSource(SampleSource):
         rows: int | None,  # noqa: ARG002 - cut as the file is stored
         labels: bool,
     ) -> Iterator[Chunk]:
-        self.stamp.check()
         if start == stop:
             return
         entry = bisect_right(self.index_rows, start) - 1
-        for row, _, lines in self._lines(self.index_rows[entry], self.index_offsets[entry]):
-            wanted = lines[max(0, start - row) : stop - row]
-            if wanted:
-                yield self._chunk(max(row, start), wanted, labels=labels)
+        first = start
+        with unchanged([self.stamp], start, stop):
+            blocks = self._lines(self.index_rows[entry], self.index_offsets[entry])
+        while True:
+            with unchanged([self.stamp], first, stop):
+                row, _, lines = next(blocks, (first, 0, []))
+                if not lines:
+                    msg = f"{self.stamp.path} is truncated: rows from {first} on (counted from 0) are missing."
+                    raise InputError(msg)
+                wanted = lines[max(0, start - row) : stop - row]
+                chunk = self._chunk(max(row, start), wanted, labels=labels) if wanted else None
+            if chunk is not None:
+                yield chunk
+                first = chunk.start + len(wanted)
             if row + len(lines) >= stop:
                 return
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,18 +17,49 @@ class FileStamp:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.size, self.time = self._now()
+        with reading(path):
+            self.size, self.time = self._now()
 
     def _now(self) -> tuple[int, int]:
-        with reading(self.path):
-            status = os.stat(self.path)
+        status = os.stat(self.path)
         return status.st_size, status.st_mtime_ns
 
-    def check(self) -> None:
-        """Raise InputError if the file is not what it was."""
-        if self._now() != (self.size, self.time):
-            msg = f"{self.path} was changed while it was in use."
-            raise InputError(msg)
+    def check(self, start: int | None = None, stop: int | None = None) -> None:
+        """Raise InputError if the file is not what it was when it was opened.
+
+        Parameters
+        ----------
+        start, stop : int, optional
+            The rows that are being read, for the message.
+        """
+        try:
+            size, time = self._now()
+        except FileNotFoundError:
+            reason = "removed"
+        except OSError as error:
+            reason = f"made unreadable ({error.strerror})"
+        else:
+            if (size, time) == (self.size, self.time):
+                return
+            reason = "changed"
+            if size != self.size:
+                reason += f" from {self.size} to {size} bytes"
+        rows = "" if start is None or stop is None else f", noticed at rows {start} to {stop - 1}"
+        msg = f"{self.path} was {reason} while it was in use{rows}."
+        raise InputError(msg)
+
+
+@contextmanager
+def unchanged(stamps: Iterable[FileStamp], start: int, stop: int) -> Iterator[None]:
+    """Read rows ``start:stop`` of files that must be what they were: also what fails is laid to a change."""
+    try:
+        yield
+    except (InputError, OSError):
+        for stamp in stamps:
+            stamp.check(start, stop)
+        raise
+    for stamp in stamps:
+        stamp.check(start, stop)
 
 
 def check_file(path: Path) -> None:

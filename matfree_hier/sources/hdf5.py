@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from matfree_hier.sources.arrays import ArraySource, check_matrix
 from matfree_hier.sources.base import SampleSource
 from matfree_hier.sources.chunks import Chunk
-from matfree_hier.sources.convert import as_chunk, as_labels, chunk_dtype, column_names, to_float64
-from matfree_hier.sources.files import FileStamp, check_file, reading
+from matfree_hier.sources.convert import as_labels, chunk_dtype, column_names, converted, to_float64
+from matfree_hier.sources.files import FileStamp, check_file, reading, unchanged
 from matfree_hier.sources.finding import Layout, find_arrays
 from matfree_hier.sources.stored import Extent, StoredArray
 
@@ -92,27 +92,36 @@ class Hdf5Source(SampleSource):
         rows: int | None,  # noqa: ARG002 - cut as the file is stored
         labels: bool,
     ) -> Iterator[Chunk]:
-        self.stamp.check()
         step = self._natural_rows()
         if self.storage_rows * self.n_inputs * self.dtype.itemsize <= STORAGE_BYTES:
             # Whole storage chunks: each is decoded once, however the caller cuts the rows.
             step = max(1, step // self.storage_rows) * self.storage_rows
         y = self.labels() if labels else None
-        with reading(self.stamp.path, "HDF5 file"), h5py.File(self.stamp.path, "r") as file:
+        first = start
+        with self._open(start, stop) as file:
             X = file[self.X_name]
-            first = start
             while first < stop:
                 last = min((first // step + 1) * step, stop)
-                if X.dtype == self.dtype:
-                    block = np.empty((last - first, self.n_inputs), self.dtype)
-                    X.read_direct(block, np.s_[first:last])
-                else:
-                    block = as_chunk(X[first:last], self.dtype)
+                with unchanged([self.stamp], first, last), reading(self.stamp.path, "HDF5 file"):
+                    if X.dtype == self.dtype:
+                        block = np.empty((last - first, self.n_inputs), self.dtype)
+                        X.read_direct(block, np.s_[first:last])
+                    else:
+                        block = converted(X[first:last], self.dtype)
                 yield Chunk(first, block, None if y is None else y[first:last])
                 first = last
 
+    def _open(self, start: int, stop: int) -> Any:
+        """Open the file to read these rows."""
+        with unchanged([self.stamp], start, stop), reading(self.stamp.path, "HDF5 file"):
+            return h5py.File(self.stamp.path, "r")
+
     def _read_labels(self, start: int, stop: int) -> NDArray[np.float64]:
-        with reading(self.stamp.path, "HDF5 file"), h5py.File(self.stamp.path, "r") as file:
+        with (
+            self._open(start, stop) as file,
+            unchanged([self.stamp], start, stop),
+            reading(self.stamp.path, "HDF5 file"),
+        ):
             return to_float64(file[self.y_name][start:stop])
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from matfree_hier.sources.base import SampleSource
+from matfree_hier.sources.base import Mask, SampleSource
 from matfree_hier.sources.chunks import Chunk
 from matfree_hier.sources.convert import as_chunk
 from matfree_hier.status import InputError
@@ -43,6 +44,7 @@ class JoinedSource(SampleSource):
         self.parts = tuple(parts)
         self.starts = [0, *np.cumsum([part.n_samples for part in parts])[:-1].tolist()]
         self.random_access = all(part.random_access for part in parts)
+        self.takes = all(part.takes for part in parts)
         self.reads_ahead = any(part.reads_ahead for part in parts)
 
     def where(self, row: int, column: int | None) -> str:
@@ -60,6 +62,15 @@ class JoinedSource(SampleSource):
         for part, offset, first, last in self._overlapping(start, stop):
             for chunk in part._blocks(first, last, rows, labels):
                 yield Chunk(chunk.start + offset, as_chunk(chunk.X, self.dtype), chunk.y)
+
+    def _take(self, start: int, stop: int, keep: Mask | None, dtype: np.dtype[Any]) -> NDArray[Any]:
+        runs = []
+        for part, offset, first, last in self._overlapping(start, stop):
+            marked = None if keep is None else keep[offset + first - start : offset + last - start]
+            # What a part has rounded stays rounded, as in `_blocks`.
+            kind = dtype if part.dtype == self.dtype else part.dtype
+            runs.append(as_chunk(part._take(first, last, marked, kind), dtype))
+        return runs[0] if len(runs) == 1 else np.concatenate(runs)
 
     def _read_labels(self, start: int, stop: int) -> NDArray[np.float64]:
         read = [part._read_labels(first, last) for part, _, first, last in self._overlapping(start, stop)]

@@ -15,14 +15,14 @@ from matfree_hier.sources.arrays import ArraySource, check_matrix, split_column
 from matfree_hier.sources.base import SampleSource
 from matfree_hier.sources.chunks import Chunk
 from matfree_hier.sources.convert import (
-    as_chunk,
     as_labels,
     check_real,
     chunk_dtype,
     column_names,
+    converted,
     to_float64,
 )
-from matfree_hier.sources.files import FileStamp, check_file, reading
+from matfree_hier.sources.files import FileStamp, check_file, reading, unchanged
 from matfree_hier.sources.finding import find_arrays
 from matfree_hier.sources.stored import Extent, StoredArray
 from matfree_hier.status import InputError
@@ -159,10 +159,10 @@ class NpzStream(SampleSource):
         rows: int | None,  # noqa: ARG002 - cut as the file is stored
         labels: bool,
     ) -> Iterator[Chunk]:
-        self.stamp.check()
         row_bytes = self.n_inputs * self.extent.dtype.itemsize
         step = self._natural_rows()
         with (
+            unchanged([self.stamp], start, stop),
             reading(self.stamp.path, "NumPy archive"),
             zipfile.ZipFile(self.stamp.path) as archive,
             archive.open(self.info) as file,
@@ -170,9 +170,10 @@ class NpzStream(SampleSource):
             file.seek(self.extent.offset + start * row_bytes)
             for first in range(start, stop, step):
                 last = min(first + step, stop)
-                block = _read_array(file, (last - first, self.n_inputs), self.extent.dtype)
+                with unchanged([self.stamp], first, last), reading(self.stamp.path, "NumPy archive"):
+                    block = _read_array(file, (last - first, self.n_inputs), self.extent.dtype)
                 y = to_float64(self.y[first:last]) if labels and self.y is not None else None
-                yield Chunk(first, as_chunk(block, self.dtype), y)
+                yield Chunk(first, converted(block, self.dtype), y)
 
     def _read_labels(self, start: int, stop: int) -> NDArray[np.float64]:
         assert self.y is not None

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from matfree_hier.sources.base import SampleSource
 from matfree_hier.sources.chunks import Chunk
 from matfree_hier.sources.convert import check_table_size, pick_columns
-from matfree_hier.sources.files import FileStamp, check_file, reading
+from matfree_hier.sources.files import FileStamp, check_file, reading, unchanged
 from matfree_hier.status import InputError
 
 
@@ -67,7 +67,6 @@ class ParquetSource(SampleSource):
         rows: int | None,  # noqa: ARG002 - cut as the file is stored
         labels: bool,
     ) -> Iterator[Chunk]:
-        self.stamp.check()
         names = [*self.columns, *([str(self.target_name)] if labels else [])]
         for first, batch in self._batches(start, stop, names):
             X = np.empty((batch.num_rows, self.n_inputs), self.dtype)
@@ -85,9 +84,16 @@ class ParquetSource(SampleSource):
         last_group = bisect_right(self.ends, stop - 1)
         at = self.ends[group - 1] if group else 0
         parquet = _pyarrow_parquet(path)
-        with reading(path, "Parquet file"), parquet.ParquetFile(path) as file:
+        with unchanged([self.stamp], start, stop), reading(path, "Parquet file"):
+            opened = parquet.ParquetFile(path)
+        with opened as file:
             groups = list(range(group, last_group + 1))
-            for batch in file.iter_batches(self._natural_rows(), row_groups=groups, columns=names):
+            batches = file.iter_batches(self._natural_rows(), row_groups=groups, columns=names)
+            while True:
+                with unchanged([self.stamp], at, stop), reading(path, "Parquet file"):
+                    batch = next(batches, None)
+                if batch is None:
+                    return
                 skip = max(0, start - at)
                 part = batch.slice(skip, stop - at - skip)
                 if part.num_rows:

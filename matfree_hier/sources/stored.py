@@ -6,6 +6,7 @@ its pages count as memory of the process.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +18,9 @@ from matfree_hier.sources.files import reading
 from matfree_hier.status import InputError
 
 READ_BYTES = 2**23  # at a time, where only some columns of the rows read are kept
+SKIPPED_BYTES = 2**14  # unwanted rows up to this many bytes are read over rather than skipped
+RUN_BYTES = 2**10  # wanted runs shorter than this on average: rows are read whole and then picked
+BUFFERS = 1000  # of one system call, which takes 1024
 
 
 class Extent(NamedTuple):
@@ -89,6 +93,54 @@ class StoredArray:
             raise IndexError(msg)
         return self._read(first, max(first, last))
 
+    def selected(self, first: int, keep: NDArray[np.bool_]) -> NDArray[Any]:
+        """Read those of the rows from `first` on that `keep` marks.
+
+        The system sorts them out: each run of wanted rows goes to its place in the result, what lies between
+        to a buffer that nobody looks at.
+        """
+        ends = np.flatnonzero(np.diff(keep, prepend=False, append=False)).reshape(-1, 2)
+        n_rows = int(np.count_nonzero(keep))
+        width = int(np.prod(self.extent.shape[1:])) * self.dtype.itemsize
+        plain = self.columns is None and not (self.extent.fortran and len(self.extent.shape) == 2)
+        if not plain or n_rows * width < RUN_BYTES * len(ends):
+            return np.compress(keep, self._read(first, first + len(keep)), axis=0)
+        out = np.empty((n_rows, *self.shape[1:]), self.dtype)
+        data, at = memoryview(out.reshape(-1).view(np.uint8)), 0
+        between = memoryview(bytearray(SKIPPED_BYTES))
+        where = stop = self.extent.offset + first * width
+        buffers: list[memoryview] = []
+        with reading(self.path), self.path.open("rb", buffering=0) as file:
+            for begin, end in (ends * width + stop).tolist():
+                gap = begin - stop
+                if buffers and (gap > SKIPPED_BYTES or len(buffers) >= BUFFERS):
+                    self._scatter(file, where, buffers)
+                    buffers = []
+                if not buffers:
+                    where = begin
+                elif gap:
+                    buffers.append(between[:gap])
+                buffers.append(data[at : at + end - begin])
+                at += end - begin
+                stop = end
+            self._scatter(file, where, buffers)
+        return out
+
+    def _scatter(self, file: Any, where: int, buffers: list[memoryview]) -> None:
+        """Fill buffers with consecutive bytes of the file."""
+        if not buffers:
+            return
+        n_read = os.preadv(file.fileno(), buffers, where)
+        for buffer in buffers:  # what one call has not read: signals and the limit of 2 GiB a call
+            begin = min(len(buffer), max(0, n_read))
+            while begin < len(buffer):
+                file.seek(where + begin)
+                more = file.readinto(buffer[begin:])
+                if not more:
+                    raise self._truncated(where + begin)
+                begin += more
+            where, n_read = where + len(buffer), n_read - len(buffer)
+
     def _read(self, first: int, last: int) -> NDArray[Any]:
         out = np.empty((last - first, *self.shape[1:]), self.dtype)
         with reading(self.path), self.path.open("rb", buffering=0) as file:
@@ -123,10 +175,15 @@ class StoredArray:
         while at < len(data):
             n_read = file.readinto(data[at:])
             if not n_read:
-                raise self._truncated(self.path.stat().st_size)
+                raise self._truncated(file.tell())
             at += n_read
 
     def _truncated(self, size: int) -> InputError:
+        """Return the error of a file in which the bytes from `size` on are missing."""
         end = self.extent.offset + self.extent.n_bytes
-        msg = f"{self.path} is truncated: its array ends at byte {end}, the file at byte {size}."
-        return InputError(msg)
+        msg = f"{self.path} is truncated: its array ends at byte {end}, the file at byte {size}"
+        if not self.extent.fortran or len(self.extent.shape) == 1:
+            row_bytes = max(1, self.extent.n_bytes // max(1, self.extent.shape[0]))
+            row = max(0, size - self.extent.offset) // row_bytes
+            msg += f"; rows {row} to {self.extent.shape[0] - 1} (counted from 0) are missing"
+        return InputError(f"{msg}.")
