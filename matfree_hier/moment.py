@@ -69,11 +69,10 @@ class MomentShare:
         """Return Phi^T (t Phi V) / 2**exponent, (D, k), for a C-contiguous block V of `dtype`."""
         total = np.zeros(V.shape)
         for chunk, t in self._weighed():
-            X = np.ascontiguousarray(chunk.X, dtype=self.dtype)
-            U = np.empty((len(X), V.shape[1]), self.dtype)
-            kernels.forward(X, V, self.degree, U)
+            U = np.empty((len(t), V.shape[1]), self.dtype)
+            kernels.forward(chunk.X, V, self.degree, U)
             U *= t[:, np.newaxis]
-            kernels.backward(X, U, self.degree, total)
+            kernels.backward(chunk.X, U, self.degree, total)
         return total
 
     def matrix(self, size: int) -> NDArray[np.float64]:
@@ -81,7 +80,7 @@ class MomentShare:
         total = np.zeros((size, size))
         with np.errstate(over="ignore", invalid="ignore"):
             for chunk, t in self._weighed():
-                kernels.moment(np.ascontiguousarray(chunk.X, dtype=self.dtype), t, self.degree, total)
+                kernels.moment(chunk.X, t, self.degree, total)
         return total
 
     def labels(self) -> NDArray[np.float64]:
@@ -98,12 +97,14 @@ class MomentShare:
         return np.concatenate(labels), np.concatenate(norms)
 
     def _weighed(self) -> Iterator[tuple[Chunk, NDArray[Any]]]:
-        """Yield chunks with their transformed labels, scaled into (-1, 1) by a power of two, in `dtype`."""
-        for chunk in self.source.chunks(rows=self._rows, labels=self._weights is None):
-            if self._weights is None:
-                yield chunk, np.ldexp(self.weigh(chunk), -self._exponent).astype(self.dtype)
-            else:
-                yield chunk, self._weights[chunk.start : chunk.start + len(chunk.X)]
+        """Yield chunks and their transformed labels, scaled into (-1, 1) by a power of two; in `dtype`."""
+        if self._weights is None:
+            for chunk in self.source.chunks(rows=self._rows):
+                t = np.ldexp(self.weigh(chunk), -self._exponent).astype(self.dtype)
+                yield chunk._replace(X=np.ascontiguousarray(chunk.X, dtype=self.dtype)), t
+            return
+        for chunk in self.source.chunks(rows=self._rows, labels=False, dtype=self.dtype):
+            yield chunk, self._weights[chunk.start : chunk.start + len(chunk.X)]
 
     def weigh(self, chunk: Chunk) -> NDArray[np.float64]:
         """Return the labels of a chunk of the samples, as the operator weighs them: shape (m,)."""
@@ -129,10 +130,9 @@ def latents(source: SampleSource, V: NDArray[Any], degree: int, exponents: NDArr
     """Return 2**exponents Phi V, (n, k), for a C-contiguous block V, in its dtype."""
     U = np.empty((source.n_samples, V.shape[1]), V.dtype)
     row = 0
-    for chunk in source.chunks(rows=rows_a_call(source.n_inputs), labels=False):
-        X = np.ascontiguousarray(chunk.X, dtype=V.dtype)
-        kernels.forward(X, V, degree, U[row : row + len(X)])
-        row += len(X)
+    for chunk in source.chunks(rows=rows_a_call(source.n_inputs), labels=False, dtype=V.dtype):
+        kernels.forward(chunk.X, V, degree, U[row : row + len(chunk.X)])
+        row += len(chunk.X)
     with np.errstate(over="ignore", invalid="ignore"):
         return np.asarray(np.ldexp(U, exponents, out=U))
 
@@ -148,8 +148,7 @@ def feature_sums(
     """Return Phi^T G, (D, k), for weights G of the samples, |G| < 2**exponents in each column."""
     W = np.zeros((size, G.shape[1]))
     row = 0
-    for chunk in source.chunks(rows=rows_a_call(source.n_inputs), labels=False):
-        X = np.ascontiguousarray(chunk.X, dtype=dtype)
+    for _, X, _ in source.chunks(rows=rows_a_call(source.n_inputs), labels=False, dtype=dtype):
         weights = np.ldexp(G[row : row + len(X)], -exponents)
         kernels.backward(X, np.ascontiguousarray(weights, dtype=dtype), degree, W)
         row += len(X)

@@ -198,8 +198,7 @@ FILES: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "short npy": (
         lambda p: (truncate(save(p / "a.npy", X)), Y),
-        "PATH is truncated: its array ends at byte 416, the file at byte 249; rows 5 to 11 (counted from 0) "
-        "are missing.",
+        "PATH is truncated: its array ends at byte 416, the file at byte 249; rows 5 to 11 (counted from 0)",
     ),
     "npy of objects": (
         lambda p: (save(p / "a.npy", X.astype(object)), Y),

@@ -64,9 +64,8 @@ class SampleShare:
         """Yield the rows of a chunk in this share, the number of the first among all, and its inputs."""
         row = 0
         for part, start in zip(self.parts, self.starts, strict=True):
-            for chunk in part.chunks(rows=self._rows, labels=False):
-                X = np.ascontiguousarray(chunk.X, dtype=self.dtype)
-                yield slice(row, row + len(X)), start + chunk.start, X
+            for first, X, _ in part.chunks(rows=self._rows, labels=False, dtype=self.dtype):
+                yield slice(row, row + len(X)), start + first, X
                 row += len(X)
 
     def forward(self, X: NDArray[Any], B: NDArray[Any]) -> NDArray[Any]:

@@ -50,7 +50,7 @@ def shuffled_ranks(
     for block in range(first, last):
         size = min(BLOCK, n_rows - block * BLOCK)
         state["state"]["counter"][3] = block
-        bits.state = state  # that of Philox(key=seed, counter=[0, 0, 0, block]), which takes 20 times as long
+        bits.state = state  # that of Philox(key=seed, counter=[0, 0, 0, block]), which asks for entropy
         ranks.append(generator.permutation(size))
         sizes.append(np.full(size, size))
     if not ranks:

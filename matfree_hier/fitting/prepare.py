@@ -206,7 +206,7 @@ class Preparation:
             # einsum, and not BLAS: the same bits for a row whatever the chunk it comes in.
             return np.asarray(np.einsum("ij,jk->ik", Z, self.arrays["matrix"]))
         Z /= self.arrays["scale"]
-        return Z
+        return np.asarray(Z)
 
 
 def column_moments(source: SampleSource) -> Moments:

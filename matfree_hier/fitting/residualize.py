@@ -164,8 +164,8 @@ def _fold_predictions(source: SampleSource, degree: int, b: NDArray[Any], fold: 
 
 def _inputs(source: SampleSource, dtype: np.dtype[Any]) -> Iterator[tuple[slice, NDArray[Any]]]:
     rows = max(1, min(_ROWS, _INPUTS // source.n_inputs))
-    for chunk in source.chunks(rows=rows, labels=False):
-        yield slice(chunk.start, chunk.start + len(chunk.X)), np.ascontiguousarray(chunk.X, dtype=dtype)
+    for start, X, _ in source.chunks(rows=rows, labels=False, dtype=dtype):
+        yield slice(start, start + len(X)), X
 
 
 def _scales(P: Array, z: Array) -> Array:

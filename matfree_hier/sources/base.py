@@ -60,8 +60,8 @@ class SampleSource:
     identity : str or None
         What stands for the content in run files, where it was derived from other data in a way that says it
         all; numbers then may differ by rounding, as sums over another number of ranks do.
-    kept : dict
-        What others have computed of the inputs of every sample and keep with them.
+    computed : dict
+        What others have computed of the inputs of every sample, kept with them.
     """
 
     takes = False  # True: has `_take`
@@ -90,7 +90,7 @@ class SampleSource:
         self._labels: NDArray[np.float64] | None = None
         self._fingerprint: str | None = None
         self.identity: str | None = None
-        self.kept: dict[Any, Any] = {}
+        self.computed: dict[Any, Any] = {}
 
     def __repr__(self) -> str:
         target = f", target `{self.target_name}`" if self.has_target else ", no target"
@@ -107,9 +107,7 @@ class SampleSource:
         """Read the inputs of rows ``start:stop``, of those that `keep` marks if it is given, as `dtype`."""
         raise NotImplementedError
 
-    def _taken(
-        self, start: int, stop: int, rows: int, labels: bool, dtype: np.dtype[Any]
-    ) -> Iterator[Chunk]:
+    def _taken(self, start: int, stop: int, rows: int, labels: bool, dtype: np.dtype[Any]) -> Iterator[Chunk]:
         for first in range(start, stop, rows):
             last = min(first + rows, stop)
             y = None
@@ -459,7 +457,7 @@ class _RelabelledSource(SampleSource):
         super().__init__(parent.n_samples, parent.input_names, parent.dtype, target_name, name=parent.name)
         self.parent, self.y = parent, y
         self._reads_like(parent)
-        self.kept = parent.kept  # of the same inputs
+        self.computed = parent.computed  # of the same inputs
 
     def where(self, row: int, column: int | None) -> str:
         if column is None:

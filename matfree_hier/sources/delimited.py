@@ -139,7 +139,7 @@ class CsvSource(SampleSource):
             with unchanged([self.stamp], first, stop):
                 row, _, lines = next(blocks, (first, 0, []))
                 if not lines:
-                    msg = f"{self.stamp.path} is truncated: rows from {first} on (counted from 0) are missing."
+                    msg = f"{self.stamp.path} is truncated: row {first} (counted from 0) is missing."
                     raise InputError(msg)
                 wanted = lines[max(0, start - row) : stop - row]
                 chunk = self._chunk(max(row, start), wanted, labels=labels) if wanted else None

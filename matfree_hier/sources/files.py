@@ -24,29 +24,34 @@ class FileStamp:
         status = os.stat(self.path)
         return status.st_size, status.st_mtime_ns
 
-    def check(self, start: int | None = None, stop: int | None = None) -> None:
-        """Raise InputError if the file is not what it was when it was opened.
+    def check(self, start: int, stop: int) -> None:
+        """Refuse a file that is not what it was when it was opened.
 
         Parameters
         ----------
-        start, stop : int, optional
+        start, stop : int
             The rows that are being read, for the message.
+
+        Raises
+        ------
+        InputError, FileNotFoundError
+            If it was changed, or removed.
         """
+        when = f"while it was in use, noticed at rows {start} to {stop - 1}."
         try:
             size, time = self._now()
         except FileNotFoundError:
-            reason = "removed"
+            msg = f"{self.path} was removed {when}"
+            raise FileNotFoundError(msg) from None
         except OSError as error:
-            reason = f"made unreadable ({error.strerror})"
-        else:
-            if (size, time) == (self.size, self.time):
-                return
-            reason = "changed"
-            if size != self.size:
-                reason += f" from {self.size} to {size} bytes"
-        rows = "" if start is None or stop is None else f", noticed at rows {start} to {stop - 1}"
-        msg = f"{self.path} was {reason} while it was in use{rows}."
-        raise InputError(msg)
+            msg = f"{self.path} was made unreadable ({error.strerror}) {when}"
+            raise InputError(msg) from None
+        if size != self.size:
+            msg = f"{self.path} was changed from {self.size} to {size} bytes {when}"
+            raise InputError(msg)
+        if time != self.time:
+            msg = f"{self.path} was changed {when}"
+            raise InputError(msg)
 
 
 @contextmanager

@@ -106,7 +106,7 @@ class StoredArray:
         if not plain or n_rows * width < RUN_BYTES * len(ends):
             return np.compress(keep, self._read(first, first + len(keep)), axis=0)
         out = np.empty((n_rows, *self.shape[1:]), self.dtype)
-        data, at = memoryview(out.reshape(-1).view(np.uint8)), 0
+        data, at = out.reshape(-1).view(np.uint8).data, 0
         between = memoryview(bytearray(SKIPPED_BYTES))
         where = stop = self.extent.offset + first * width
         buffers: list[memoryview] = []
