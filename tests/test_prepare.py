@@ -1,3 +1,4 @@
+import h5py
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,7 +16,7 @@ from matfree_hier.fitting.prepare import (
     materialised,
     split,
 )
-from matfree_hier.sources import open_source
+from matfree_hier.sources import open_source, stored
 
 
 def table(n=4000, seed=3):
@@ -59,6 +60,38 @@ def test_a_part_of_a_sorted_file_is_like_the_whole():
     assert aside.n_samples == pytest.approx(20_000, abs=100)
     assert aside.labels().mean() == pytest.approx(X.mean(), rel=0.01)
     assert aside.slice(0, 2000).labels().max() < 11_000  # still in order: a slice is one place of the file
+
+
+@pytest.mark.parametrize("kind", ["npy", "h5"])
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_part_of_files_is_that_of_their_rows(kind, inside, tmp_path, monkeypatch):
+    rng = np.random.default_rng(5)
+    X, y = rng.standard_normal((5000, 3)).astype(np.float32), rng.standard_normal(5000)
+    for i, rows in enumerate([slice(0, 1500), slice(1500, 1501), slice(1501, 5000)]):
+        if kind == "npy":
+            np.save(tmp_path / f"{i}.npy", X[rows])
+            np.save(tmp_path / f"y{i}.npy", y[rows])
+        else:
+            with h5py.File(tmp_path / f"{i}.h5", "w") as file:
+                file.create_dataset("X", data=X[rows], chunks=(min(100, len(X[rows])), 3))
+                file.create_dataset("y", data=y[rows])
+    if kind == "npy":
+        source = open_source(str(tmp_path / "[0-2].npy"), [tmp_path / f"y{i}.npy" for i in range(3)])
+    else:
+        source = open_source([tmp_path / f"{i}.h5" for i in range(3)], cache_bytes=0)
+    parts = [
+        RowPart(whole, 0.3, 7, inside=inside).slice(100).transformed(lambda A: 2 * A)
+        for whole in (source, open_source((X, y)))
+    ]
+    monkeypatch.setattr(stored, "RUN_BYTES", 1)  # short runs are read straight to their place too
+    for rows in (None, 333):
+        for ours, expected in zip(
+            *(list(part.chunks(50, 1300, rows=rows, dtype="float64")) for part in parts), strict=True
+        ):
+            assert ours.start == expected.start
+            np.testing.assert_array_equal(ours.X, expected.X)
+            np.testing.assert_array_equal(ours.y, expected.y)
+    np.testing.assert_array_equal(parts[0].labels(), parts[1].labels())
 
 
 def test_another_seed_draws_another_part():

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from matfree_hier.sources import stored
+from matfree_hier.sources import open_source, stored
 from matfree_hier.sources.npy import stored_npy
 from matfree_hier.status import InputError
 
@@ -58,3 +58,50 @@ def test_a_file_cut_after_it_was_opened_is_named(tmp_path):
     assert_array_equal(array[:100], np.ones((100, 3)))
     with pytest.raises(InputError, match=r"A\.npy is truncated: its array ends at byte 24128, .* byte 5000"):
         array[100:]
+
+
+@given(data=st.data())
+def test_marked_rows_come_straight_to_their_place(data, tmp_path_factory):
+    n, d = data.draw(st.integers(1, 400)), data.draw(st.sampled_from([1, 7, 300]))
+    keep = np.zeros(n, bool)
+    for _ in range(data.draw(st.integers(0, 5))):
+        first = data.draw(st.integers(0, n - 1))
+        keep[first : data.draw(st.integers(first, n))] ^= True
+    X = (np.arange(n * d) % 100).reshape(n, d).astype(data.draw(st.sampled_from(["<f4", ">f8", "i1", "f2"])))
+    path = tmp_path_factory.mktemp("marked") / "X.npy"
+    np.save(path, X)
+    stored = stored_npy(path)
+    assert_array_equal(stored.selected(0, keep), X[keep])
+    last = data.draw(st.integers(0, n))
+    assert_array_equal(stored.selected(n - last, keep[:last]), X[n - last :][keep[:last]])
+
+
+def test_a_file_cut_within_marked_rows_is_named_with_the_row(tmp_path):
+    np.save(tmp_path / "X.npy", np.zeros((1000, 100)))
+    stored = stored_npy(tmp_path / "X.npy")
+    with (tmp_path / "X.npy").open("r+b") as file:
+        file.truncate(128 + 800 * 700 + 5)
+    keep = np.ones(900, bool)
+    keep[[100, 101, 500]] = False
+    with pytest.raises(InputError, match=r"X\.npy is truncated: .*; rows 700 to 999 \(counted from 0\) are"):
+        stored.selected(50, keep)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", ">f4", "i1", "u2", "i4", "i8", "u8", "?"])
+@pytest.mark.parametrize("asked", ["float32", "float64"])
+def test_chunks_of_a_dtype_hold_what_those_of_the_source_do_rounded(dtype, asked, tmp_path):
+    bits = np.random.default_rng(5).integers(0, 256, 8 * 3 * 3000, dtype=np.uint8)
+    X = bits[: 9000 * np.dtype(dtype).itemsize].view(dtype).reshape(-1, 3)
+    if np.dtype(dtype).kind == "f":
+        X = np.where(np.isfinite(X), X, np.zeros(1, dtype)).astype(dtype)
+    if dtype == "?":
+        X = (bits[:9000] % 2).astype(bool).reshape(-1, 3)
+    np.save(tmp_path / "X.npy", X)
+    source = open_source(tmp_path / "X.npy", False)
+    assert source.dtype == ("float32" if dtype in ("f2", "f4", ">f4") else "float64")
+    with np.errstate(over="ignore"):
+        expected = source.inputs().astype(asked)
+    for rows in (None, 700):
+        chunks = list(source.chunks(rows=rows, dtype=asked))
+        assert {chunk.X.dtype for chunk in chunks} == {np.dtype(asked)}
+        assert_array_equal(np.concatenate([chunk.X for chunk in chunks]), expected)
