@@ -110,7 +110,7 @@ class Team:
         """
         if self._in_session:
             return run([local()])
-        with self._lock, self._signals(), self._few_threads():
+        with self._lock, self._signals(), self.few_threads():
             self.known = known or {}
             self._interrupted = False
             found = self.exchange(name, local)
@@ -418,7 +418,7 @@ class Team:
             raise KeyboardInterrupt
 
     @contextmanager
-    def _few_threads(self) -> Iterator[None]:
+    def few_threads(self) -> Iterator[None]:
         """Share the cores of a node between its ranks."""
         before = numba.get_num_threads()
         numba.set_num_threads(min(before, self.threads))

@@ -65,8 +65,12 @@ def resolved_options(
     max_passes: float,
     seed: int,
     stop: str = "residual",
+    share: int = 1,
 ) -> Options:
-    """Return the options of a solve, checked, with the sizes that were left open filled in."""
+    """Return the options of a solve, checked, with the sizes that were left open filled in.
+
+    A basis of `share` times as many bytes fits where each of as many processes keeps a share of it.
+    """
     size = int(linear.shape[0])
     k = integer("k", k, 1, size)
     if not 0.0 < tol < 1.0:
@@ -81,7 +85,7 @@ def resolved_options(
         width = min(size, integer("block_size", block_size, 1))
     least = min(size, k + width)
     if max_basis is None:
-        fitting = min(_BASIS_BLOCKS * width, _BASIS_BYTES // (16 * size))
+        fitting = min(_BASIS_BLOCKS * width, _BASIS_BYTES * share // (16 * size))
         basis = min(size, max(k + 4 * width, fitting))
     else:
         basis = min(size, integer("max_basis", max_basis, least))
