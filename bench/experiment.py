@@ -30,6 +30,7 @@ EXPERIMENTS = {
     "authors": "the overlaps that the paper's authors recorded, met, and what else the same samples hold",
     "kernels-baseline": "kernel ridge regression and the hierarchical estimators on the same samples",
     "peers": "the whole task, from samples to features, by ours and by PyTorch, SciPy and scikit-learn",
+    "mpi": "products with samples on several MPI ranks: efficiency, communication, agreement",
     "limits": "time against n, D and the number of vectors; features of 10^6 coordinates",
 }
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import json
 import os
 import platform
 import resource
+import shutil
 import subprocess
 import sys
 import time
@@ -259,6 +260,7 @@ def run_isolated(
     *,
     threads: int,
     environment: Mapping[str, str] | None = None,
+    ranks: int | None = None,
 ) -> dict[str, Any]:
     """Run ``module:function`` in a new interpreter and return the record it returns.
 
@@ -275,13 +277,17 @@ def run_isolated(
         Threads of BLAS and of numba.
     environment : mapping of str to str, optional
         Further variables.
+    ranks : int, optional
+        Interpreters that `mpiexec` starts; each calls the function, and rank 0 returns the record.
 
     Raises
     ------
     ChildError
-        If the child ends without a record: its own message where it gave one.
+        If there is no `mpiexec`, or if the child ends without a record: its own message where it gave one.
     """
     command = [sys.executable, "-m", "matfree_hier.bench.child", target]
+    if ranks is not None:
+        command = [_mpiexec(), "-n", str(ranks), *command]
     child = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -303,6 +309,16 @@ def run_isolated(
     reason = answer.get("error", f"it ended with exit status {child.returncode} and no message")
     msg = f"the measurement {target} gave no result: {reason}"
     raise ChildError(msg)
+
+
+def _mpiexec() -> str:
+    """Return the path of `mpiexec`: that of this environment, or else of the system."""
+    own = Path(sys.executable).with_name("mpiexec")
+    found = str(own) if own.exists() else shutil.which("mpiexec")
+    if found is None or importlib.util.find_spec("mpi4py") is None:
+        msg = "ranks need mpi4py and mpiexec: pip install 'matfree-hier[mpi]'"
+        raise ChildError(msg)
+    return found
 
 
 def resolve(target: str) -> Callable[..., Any]:

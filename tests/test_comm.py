@@ -14,8 +14,8 @@ import matfree_hier as mh
 from matfree_hier.comm import started_by_mpi, team_of
 from matfree_hier.sources import TeacherSource
 
-pytestmark = pytest.mark.skipif(not ranks.available(), reason="mpiexec is not installed")
 pytest.importorskip("mpi4py")
+pytestmark = pytest.mark.skipif(not ranks.available(), reason="mpiexec is not installed")
 
 
 def _teacher(d=8, n_features=2):

@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import h5py
 import numpy as np
 import pytest
@@ -32,6 +34,31 @@ def table(n=4000, seed=3):
             np.full(n, 7.0),
         ]
     )
+
+
+@given(
+    cuts=st.lists(st.integers(0, 4000), min_size=1, max_size=4).map(sorted),
+    n=st.integers(4000, 4300),
+    fraction=st.floats(0.0005, 0.9995),
+    inside=st.booleans(),
+    data=st.data(),
+)
+def test_the_parts_of_shares_of_the_rows_make_the_part_of_the_whole(cuts, n, fraction, inside, data):
+    X = np.arange(2.0 * n).reshape(n, 2)
+    source = open_source((X, X[:, 0]))
+    whole = RowPart(source, fraction, 5, inside=inside).labels()
+    found = []
+    for first, last in pairwise([0, *cuts, n]):
+        share = source.slice(first, last)
+        part = RowPart(share, fraction, 5, inside=inside, offset=first, n_rows=n)
+        labels = part.labels()
+        assert part.n_samples == len(labels)
+        found.append(labels)
+        if len(labels):
+            start = data.draw(st.integers(0, len(labels) - 1))
+            np.testing.assert_array_equal(part.inputs(start)[:, 0], labels[start:])
+            assert part.where(start, 1).startswith(f"`X`, row {int(labels[start]) // 2} ")
+    np.testing.assert_array_equal(np.concatenate(found), whole)
 
 
 @given(n=st.integers(2, 3000), fraction=st.floats(0.05, 0.9), seed=st.integers(0, 2**64 - 1), data=st.data())
