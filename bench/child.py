@@ -12,16 +12,12 @@ import sys
 from typing import Any
 
 from matfree_hier.bench.measure import resolve, to_json
-from matfree_hier.comm import started_by_mpi
+from matfree_hier.comm import world
 
 
 def run() -> int:
     """Call the function named on the command line; return its exit status, 0, 1 or 130."""
-    comm = None
-    if started_by_mpi():
-        from mpi4py import MPI
-
-        comm = MPI.COMM_WORLD
+    comm = world()
     speaks = comm is None or comm.Get_rank() == 0
     arguments: dict[str, Any] = json.load(sys.stdin) if speaks else {}
     if comm is not None:

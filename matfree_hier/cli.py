@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -14,7 +15,7 @@ import numpy as np
 from tqdm import tqdm
 
 from matfree_hier import __version__
-from matfree_hier.comm import is_follower, started_by_mpi, team_of
+from matfree_hier.comm import team_of, world
 from matfree_hier.estimator import IN_MEMORY, LINEAR_INPUTS, HierarchicalSpectralRegressor
 from matfree_hier.fitting.options import ESTIMATORS
 from matfree_hier.fitting.prepare import PREPARATIONS, advice, split
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
-
-    from matfree_hier.comm import Team
 
 DONE, MISSED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 _REFUSALS = (ValueError, OSError, MemoryError, RunFileError, ImportError)
@@ -76,9 +75,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         The arguments; those of the process by default.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    comm: Any = None
     try:
+        comm = world()
         args = _parser().parse_args(arguments)
-        status: int = DONE if _is_idle(args) else args.run(args)
+        status: int = DONE if _is_idle(args, comm) else args.run(args)
         sys.stdout.flush()
     except SystemExit as stop:  # of argparse: --help, --version, bad arguments
         return stop.code if isinstance(stop.code, int) else REFUSED
@@ -87,42 +88,32 @@ def main(argv: Sequence[str] | None = None) -> int:
         return DONE
     except KeyboardInterrupt:
         command = shlex.join(["python", "-m", "matfree_hier", *arguments])
-        ranks = ", by mpiexec with any number of ranks" if started_by_mpi() else ""
-        return _complain(f"Interrupted. To resume, type{ranks}: {command}", INTERRUPTED)
+        ranks = "" if comm is None else ", by mpiexec with any number of ranks"
+        return _complain(f"Interrupted. To resume, type{ranks}: {command}", INTERRUPTED, comm)
     except NotConverged as error:
-        return _complain(str(error), MISSED)
+        return _complain(str(error), MISSED, comm)
     except _REFUSALS as error:
-        return _complain(_words(error), REFUSED)
+        return _complain(_words(error), REFUSED, comm)
+    except BaseException:
+        if comm is not None:  # the other ranks may wait for this one
+            traceback.print_exc()
+            comm.Abort(MISSED)
+        raise
     return status
 
 
-def _team() -> Team | None:
-    """Return the ranks that an MPI launcher started, None for a process by itself."""
-    if not started_by_mpi():
-        return None
-    try:
-        from mpi4py import MPI
-    except (ImportError, RuntimeError) as error:
-        msg = f"Several processes were started by MPI, which needs `pip install 'matfree-hier[mpi]'`: {error}"
-        raise ImportError(msg) from error
-    return team_of(MPI.COMM_WORLD)
-
-
-def _is_idle(args: argparse.Namespace) -> bool:
+def _is_idle(args: argparse.Namespace, comm: Any) -> bool:
     """Whether this process has nothing to do: only a fit has work for every rank."""
-    if args.run is _fit or not started_by_mpi():
-        return False
-    team = _team()
-    return team is not None and team.rank > 0
+    return args.run is not _fit and comm is not None and comm.Get_rank() > 0
 
 
 def _say(message: object) -> None:
     sys.stdout.write(f"{message}\n")
 
 
-def _complain(message: str, status: int) -> int:
+def _complain(message: str, status: int, comm: Any = None) -> int:
     """Say what is wrong, once: what ends one rank ends all with the same words."""
-    if not started_by_mpi() or not is_follower():
+    if comm is None or comm.Get_rank() == 0:
         sys.stderr.write(f"matfree_hier: {_one_line(message)}\n")
     return status
 
@@ -342,7 +333,7 @@ def _tolerance(text: str) -> float:
 
 
 def _fit(args: argparse.Namespace) -> int:
-    team = _team()
+    team = team_of(world())
     if team is None:
         return _fit_to(args, _open(args))
     ranks = team

@@ -11,7 +11,7 @@ import ranks
 from numpy.testing import assert_allclose, assert_array_equal
 
 import matfree_hier as mh
-from matfree_hier.comm import started_by_mpi, team_of
+from matfree_hier.comm import launched, team_of, world
 from matfree_hier.sources import TeacherSource
 
 pytest.importorskip("mpi4py")
@@ -297,7 +297,7 @@ def _team_of_world(comm):
     team = team_of(comm)
     parts = comm.Split(comm.Get_rank() == 0, 0)
     others = None if comm.Get_rank() == 0 else team_of(parts).size
-    return team is team_of(comm), team.size, team.threads, others, started_by_mpi()
+    return team is team_of(comm), team.size, team.threads, others, launched()
 
 
 def test_a_communicator_has_one_team_whose_ranks_share_the_cores():
@@ -307,11 +307,12 @@ def test_a_communicator_has_one_team_whose_ranks_share_the_cores():
         assert size == 3
         assert threads == max(1, len(os.sched_getaffinity(0)) // 3)
         assert others == (2 if rank else None)
-        assert started
+        assert started == 3
 
 
 def test_no_communicator_and_things_that_are_none():
     assert team_of(None) is None
     with pytest.raises(TypeError, match="`comm` must be a communicator of mpi4py or None, got str"):
         team_of("world")
-    assert not started_by_mpi()
+    assert launched() == 1
+    assert world() is None
