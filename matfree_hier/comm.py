@@ -17,6 +17,7 @@ import os
 import signal
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
@@ -152,12 +153,14 @@ class Team:
     def _serve(self) -> Any:
         """Answer commands until the session ends."""
         while True:
-            command = self._heard()
+            with self._to_the_end():
+                command = self._heard()
+                if command[0] == "call":
+                    self._answer(*command[1:])
             if command[0] == "return":
                 return command[1]
             if command[0] == "raise":
                 raise command[1]
-            self._answer(*command[1:])
 
     # --- commands, on rank 0 -------------------------------------------------------------------------------
 
@@ -198,27 +201,31 @@ class Team:
         -------
         list, ndarray or int
         """
-        with self._command_lock, self._at_work():
+        with self._command_lock:
             new_key = self._new_key() if gather == "keep" else -1
             shapes = [(array.shape[1:], array.dtype) for array in by_row]
             dropped, self._dropped = self._dropped, []
             details = (key, function, arguments, shapes, list(bounds), gather, placed, only, new_key, dropped)
             message = messages.pack(("call", *details), self.known)
-            started = time.perf_counter()
-            self._announce(message)
-            rows = [np.ascontiguousarray(a[bounds[0] : bounds[1]]) for a in by_row]
-            for rank in range(1, self.size):
-                if only in (None, rank):
-                    for array in by_row:
-                        part = np.ascontiguousarray(array[bounds[rank] : bounds[rank + 1]])
-                        buffers.send(self.comm, part, rank)
-            self.seconds["transfer"] += time.perf_counter() - started
-            value, error = self._tried(details, rows)
-            return self._collected(value, error, gather, only, new_key)
+            with self._at_work():
+                started = time.perf_counter()
+                self._announce(message)
+                rows = [np.ascontiguousarray(a[bounds[0] : bounds[1]]) for a in by_row]
+                for rank in range(1, self.size):
+                    if only in (None, rank):
+                        for array in by_row:
+                            part = np.ascontiguousarray(array[bounds[rank] : bounds[rank + 1]])
+                            buffers.send(self.comm, part, rank)
+                self.seconds["transfer"] += time.perf_counter() - started
+                value, error = self._tried(details, rows)
+                result, failure = self._collected(value, error, gather, only, new_key)
+        if failure is not None:
+            raise failure
+        return result
 
     def _collected(
         self, value: Any, error: BaseException | None, gather: str, only: int | None, new_key: int
-    ) -> Any:
+    ) -> tuple[Any, BaseException | None]:
         """Hear how the others fared, tell them whether it counts, and take their results."""
         ranks = [rank for rank in range(1, self.size) if only in (None, rank)]
         started = time.perf_counter()
@@ -243,17 +250,17 @@ class Team:
             self.comm.send((failure is None, stopped), rank, _VERDICT)
         if failure is not None:
             self._interrupted = False
-            raise failure
+            return None, failure
         started = time.perf_counter()
         try:
             if gather == "keep":
                 self.objects[new_key] = value
-                return new_key
+                return new_key, None
             if gather == "sum":
-                return self._summed(value)
+                return self._summed(value), None
             results = [value] if only in (None, 0) else []
             others = (messages.received(statuses[r][1], self._filler(r), self.known) for r in ranks)
-            return [*results, *others]
+            return [*results, *others], None
         finally:
             self.seconds["transfer"] += time.perf_counter() - started
 
@@ -392,9 +399,20 @@ class Team:
         self._thread = threading.get_ident()
         _working.append(self)
         try:
-            yield
+            with self._to_the_end():
+                yield
         finally:
             _working.pop()
+
+    @contextmanager
+    def _to_the_end(self) -> Iterator[None]:
+        """End all ranks if this one breaks off between messages: the others would wait for ever."""
+        try:
+            yield
+        except BaseException:
+            traceback.print_exc()
+            self.comm.Abort(1)
+            raise
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
