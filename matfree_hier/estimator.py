@@ -22,7 +22,8 @@ from matfree_hier.fitting.readout import read_paper, read_squares
 from matfree_hier.fitting.smoothing import find_smooth
 from matfree_hier.fitting.spectral import Candidates, find_candidates, with_operator_labels
 from matfree_hier.fitting.stages import LinearPart, Outcome, fit_linear, refine_readout
-from matfree_hier.labels import LabelTransform
+from matfree_hier.fitting.survey import survey
+from matfree_hier.labels import LabelTransform, forget_sizes
 from matfree_hier.operator import MomentOperator, project, single_threaded_blas
 from matfree_hier.packing import check_size, multi_index
 from matfree_hier.recovery import Recovery
@@ -253,6 +254,7 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
         seed = seed_of(self.random_state)
         file = None
         if self.run_file is not None:
+            source.validate()  # before the file says whose it is; otherwise in the first reading
             file = FitFile(self.run_file, self.get_params(deep=False), seed, source)
         fitted = None if file is None else file.finished(self.link)
         if fitted is None:
@@ -265,16 +267,13 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
 
     def _fit(self, source: SampleSource, seeds: list[int], file: FitFile | None) -> Fitted:
         paper = self.estimator == "paper"
-        linear = fit_linear(
-            source,
-            wanted=self.linear is True
-            or (self.linear == "auto" and not paper and source.n_inputs <= LINEAR_INPUTS),
-            forced=self.linear is True,
-            seed=seeds[0],
+        prepare = "none" if paper and self.prepare == "auto" else self.prepare
+        wanted = self.linear is True or (
+            self.linear == "auto" and not paper and source.n_inputs <= LINEAR_INPUTS
         )
-        preparation = fit_preparation(
-            "none" if paper and self.prepare == "auto" else self.prepare, source, seeds[1]
-        )
+        known = survey(source, seeds[0], linear=wanted, shapes=prepare == "auto")
+        linear = fit_linear(source, wanted=wanted, forced=self.linear is True, seed=seeds[0], known=known)
+        preparation = fit_preparation(prepare, source, seeds[1], known)
         share = 0.5 if paper else _held_out_share(source.n_samples)
         train, held_out = (
             materialised(
@@ -285,6 +284,7 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
             for part in split(source, share, seeds[2])
         )
         found, labels = self._find(train, held_out, seeds, None if file is None else file.identity)
+        train.shares.each(forget_sizes)
         if paper:
             readout = read_paper(held_out, found.features[found.outside], self.degree, self.link)
         else:

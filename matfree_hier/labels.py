@@ -8,7 +8,7 @@ takes both out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -29,6 +29,7 @@ NAMES = ("identity", "clip", "tanh", "rank", "normalised", "optimal")
 
 _TABLE = 1025  # quantiles kept by "rank"
 _SIZE_ROWS = 200_000  # samples whose sizes decide "normalised"
+_KEPT_BYTES = 2**28  # of labels and sizes of samples that are dear to read
 _SMALLEST = 0.01  # quantile of |F(x)|^2 below which it counts as this quantile
 _FLOOR = 0.05  # or as this share of its median
 
@@ -53,6 +54,68 @@ def input_sizes(X: ArrayLike, degree: int) -> Sizes:
     d = X.shape[1]
     norms[np.isnan(norms)] = np.inf  # of a difference of overflows
     return Sizes(np.einsum("ij,ij->i", X, X) / d, norms / n_packed(d, degree))
+
+
+def sized(
+    source: Any, degree: int, *, rows: int | None = None, step: int = 1, offset: int = 0
+) -> Iterator[tuple[slice, Array | None, Sizes]]:
+    """Yield runs of rows, their labels, and the sizes of their inputs.
+
+    Both are kept with a source that is dear to read, 24 bytes a sample, if those of all samples take no more
+    than 256 MiB: it is read once, then no more.
+
+    Parameters
+    ----------
+    source : SampleSource
+        Samples in this process.
+    degree : int
+        Of the features.
+    rows : int, optional
+        Samples a run.
+    step, offset : int
+        Labels and sizes are those of every `step`-th sample, `offset` samples coming before these.
+    """
+    if keep_sizes(source, degree):
+        y, radii, norms = _kept_sizes(source, degree)
+        count = rows or _SIZE_ROWS
+        for first in range(0, source.n_samples, count):
+            run = slice(first, min(first + count, source.n_samples))
+            picked = slice(first + -(offset + first) % step, run.stop, step)
+            yield run, None if y is None else y[picked], Sizes(radii[picked], norms[picked])
+        return
+    for start, X, y in source.chunks(rows=rows):
+        picked = slice(-(offset + start) % step, None, step)
+        sizes = input_sizes(X[picked], degree)
+        yield slice(start, start + len(X)), None if y is None else y[picked], sizes
+
+
+def keep_sizes(source: Any, degree: int) -> bool:
+    """Read labels and sizes of a source that is dear to read, if it can keep them; say whether it does."""
+    keeps = bool(source.reads_ahead and 24 * source.n_samples <= _KEPT_BYTES)
+    if keeps:
+        _kept_sizes(source, degree)
+    return keeps
+
+
+def forget_sizes(source: Any) -> None:
+    """Give the memory of sizes that were kept back."""
+    source.computed.clear()
+
+
+def _kept_sizes(source: Any, degree: int) -> tuple[Array | None, Array, Array]:
+    """Return labels and sizes of all samples, read at the first call."""
+    key = ("sizes", degree)
+    if key not in source.computed:
+        y, radii, norms = (np.empty(source.n_samples) for _ in range(3))
+        for start, X, labels in source.chunks():
+            rows = slice(start, start + len(X))
+            radii[rows], norms[rows] = input_sizes(X, degree)
+            if labels is not None:
+                y[rows] = labels
+        source.computed[key] = radii, norms
+        if source.has_target:
+            source.keep_labels(y)
+    return source.labels() if source.has_target else None, *source.computed[key]
 
 
 @dataclass(frozen=True)
@@ -278,10 +341,9 @@ def _fit_normalised(ranks: Parameters, source: Any, degree: int) -> Parameters:
 def _sampled_sizes(source: Any, offset: int, ranks: Parameters, degree: int, step: int) -> tuple[Array, ...]:
     """Return ranks and sizes of every `step`-th sample, all shares counted."""
     parts = [(np.empty(0),) * 3]
-    for chunk in source.chunks():
-        rows = slice(-(offset + chunk.start) % step, None, step)
-        t = np.interp(chunk.y[rows], ranks["values"], ranks["levels"])
-        parts.append((t, *input_sizes(chunk.X[rows], degree)))
+    for _, y, sizes in sized(source, degree, step=step, offset=offset):
+        assert y is not None
+        parts.append((np.interp(y, ranks["values"], ranks["levels"]), *sizes))
     t, radii, norms = (np.concatenate(part) for part in zip(*parts, strict=True))
     return t, radii, norms
 

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matfree_hier import kernels
-from matfree_hier.labels import input_sizes
+from matfree_hier.labels import Sizes, input_sizes, sized
+from matfree_hier.packing import n_packed
 from matfree_hier.sources import SampleSource
 
 if TYPE_CHECKING:
@@ -48,13 +49,12 @@ class MomentShare:
     def summary(self) -> tuple[float, float, float]:
         """Return the sums of t and of t |F(x)|^2 and the largest |t|, from one cheap pass: no features."""
         total = second = largest = 0.0
-        for chunk in self.source.chunks(rows=self._rows):
-            t = self.weigh(chunk)
-            norms = np.empty(len(t))
-            kernels.squared_norms(np.ascontiguousarray(chunk.X, dtype=np.float64), self.degree, norms)
+        size = n_packed(self.source.n_inputs, self.degree)
+        for rows, y, sizes in sized(self.source, self.degree, rows=self._rows):
+            t = self._weighed_labels(rows.start, y, sizes)
             with np.errstate(over="ignore", invalid="ignore"):
                 total += float(t.sum())
-                second += float(t @ norms)
+                second += size * float(t @ sizes.norms)
             largest = max(largest, float(np.abs(t).max()))
         return total, second, largest
 
@@ -63,7 +63,10 @@ class MomentShare:
         self._exponent = exponent
         if self.label_transform is None or self.source.n_samples * self.dtype.itemsize > _KEPT_LABELS:
             return
-        self._weights = np.concatenate([np.empty(0, self.dtype), *(t for _, t in self._weighed())])
+        weights = [np.empty(0, self.dtype)]
+        for rows, y, sizes in sized(self.source, self.degree, rows=self._rows):
+            weights.append(self._scaled(self._weighed_labels(rows.start, y, sizes)))
+        self._weights = np.concatenate(weights)
 
     def product(self, V: NDArray[Any]) -> NDArray[np.float64]:
         """Return Phi^T (t Phi V) / 2**exponent, (D, k), for a C-contiguous block V of `dtype`."""
@@ -85,22 +88,24 @@ class MomentShare:
 
     def labels(self) -> NDArray[np.float64]:
         """Return t, (n,)."""
-        return np.concatenate([np.empty(0), *(self.weigh(chunk) for chunk in self.source.chunks())])
+        runs = sized(self.source, self.degree)
+        return np.concatenate(
+            [np.empty(0), *(self._weighed_labels(rows.start, y, sizes) for rows, y, sizes in runs)]
+        )
 
     def sampled(self, offset: int, step: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return t and |F|^2/D of every `step`-th sample of all shares, this one's first being `offset`."""
         labels, norms = [np.empty(0)], [np.empty(0)]
-        for chunk in self.source.chunks():
-            rows = slice(-(offset + chunk.start) % step, None, step)
-            labels.append(self.weigh(chunk)[rows])
-            norms.append(input_sizes(chunk.X[rows], self.degree).norms)
+        for rows, y, sizes in sized(self.source, self.degree, step=step, offset=offset):
+            labels.append(self._weighed_labels(rows.start, y, sizes))
+            norms.append(sizes.norms)
         return np.concatenate(labels), np.concatenate(norms)
 
     def _weighed(self) -> Iterator[tuple[Chunk, NDArray[Any]]]:
         """Yield chunks and their transformed labels, scaled into (-1, 1) by a power of two; in `dtype`."""
         if self._weights is None:
             for chunk in self.source.chunks(rows=self._rows):
-                t = np.ldexp(self.weigh(chunk), -self._exponent).astype(self.dtype)
+                t = self._scaled(self.weigh(chunk))
                 yield chunk._replace(X=np.ascontiguousarray(chunk.X, dtype=self.dtype)), t
             return
         for chunk in self.source.chunks(rows=self._rows, labels=False, dtype=self.dtype):
@@ -108,20 +113,29 @@ class MomentShare:
 
     def weigh(self, chunk: Chunk) -> NDArray[np.float64]:
         """Return the labels of a chunk of the samples, as the operator weighs them: shape (m,)."""
-        y = np.asarray(chunk.y, dtype=np.float64)
+        uses_inputs = getattr(self.label_transform, "uses_inputs", False)
+        sizes = input_sizes(chunk.X, self.degree) if uses_inputs else None
+        return self._weighed_labels(chunk.start, chunk.y, sizes)
+
+    def _scaled(self, t: NDArray[np.float64]) -> NDArray[Any]:
+        return np.asarray(np.ldexp(t, -self._exponent).astype(self.dtype))
+
+    def _weighed_labels(
+        self, row: int, labels: NDArray[np.float64] | None, sizes: Sizes | None
+    ) -> NDArray[np.float64]:
+        """Return the labels of samples from a row on, as the operator weighs them."""
+        y = np.asarray(labels, dtype=np.float64)
         if self.label_transform is None:
             return y
-        if getattr(self.label_transform, "uses_inputs", False):
-            t = np.asarray(self.label_transform(y, input_sizes(chunk.X, self.degree)))
-        else:
-            t = np.asarray(self.label_transform(y))
+        uses_inputs = getattr(self.label_transform, "uses_inputs", False)
+        t = np.asarray(self.label_transform(y, sizes) if uses_inputs else self.label_transform(y))
         if t.dtype.kind not in "biuf" or t.shape != y.shape:
             msg = f"`label_transform` must map {y.shape} real labels to as many, got {t.shape} of {t.dtype}."
             raise ValueError(msg)
         bad = np.flatnonzero(~np.isfinite(t))
         if len(bad):
             self.source.validate()  # the label or an input may be NaN
-            msg = f"`label_transform` must be finite, got {t[bad[0]]} at row {chunk.start + int(bad[0])}."
+            msg = f"`label_transform` must be finite, got {t[bad[0]]} at row {row + int(bad[0])}."
             raise ValueError(msg)
         return t.astype(np.float64, copy=False)
 

@@ -135,7 +135,6 @@ def _open_source(X: SampleSource | str | os.PathLike[str], y: ArrayLike | None) 
     if source.n_samples < 2:
         msg = f"`X` must have at least 2 samples, got {source.n_samples}."
         raise ValueError(msg)
-    source.validate()
     return source
 
 

@@ -15,6 +15,7 @@ from scipy.special import ndtri
 from sklearn.preprocessing import QuantileTransformer
 
 from matfree_hier.fitting.moments import BLOCK, Moments, column_scales, shuffled_ranks
+from matfree_hier.fitting.survey import Survey, survey
 from matfree_hier.sources.arrays import ArraySource
 from matfree_hier.sources.base import Mask, SampleSource
 from matfree_hier.sources.chunks import Chunk, rechunk
@@ -224,15 +225,7 @@ def _column_moments(share: SampleSource) -> Moments:
     return moments
 
 
-def _fourth_powers(share: SampleSource, mean: Array, scale: Array) -> Array:
-    """Return the sums of fourth powers of standardised inputs, (d,)."""
-    total = np.zeros(share.n_inputs)
-    for chunk in share.chunks(labels=False):
-        total += (((chunk.X - mean) / scale) ** 4).sum(axis=0)
-    return total
-
-
-def fit_preparation(name: str, source: SampleSource, seed: int) -> Preparation:
+def fit_preparation(name: str, source: SampleSource, seed: int, known: Survey | None = None) -> Preparation:
     """Fit a preparation to the inputs of a source.
 
     "none" leaves them; "standardise" gives each column mean 0 and variance 1 (scikit-learn's
@@ -248,9 +241,11 @@ def fit_preparation(name: str, source: SampleSource, seed: int) -> Preparation:
     name : str
         One of `PREPARATIONS` or "auto".
     source : SampleSource
-        The samples; one or two passes, two more for "auto".
+        The samples; one or two passes, none for "none", one more for "auto".
     seed : int
         Of the rows that decide the quantiles.
+    known : Survey, optional
+        Of the samples, with the shapes of their columns: saves the pass of "auto".
 
     Raises
     ------
@@ -258,7 +253,7 @@ def fit_preparation(name: str, source: SampleSource, seed: int) -> Preparation:
         If the name is unknown.
     """
     if name == "auto":
-        name = next((option for option, _ in _departures(source)), "none")
+        name = next((option for option, _ in _departures(source, known)), "none")
     if name not in PREPARATIONS:
         msg = f"`prepare` must be one of auto, {', '.join(PREPARATIONS)}, got {name!r}."
         raise ValueError(msg)
@@ -319,7 +314,7 @@ def advice(source: SampleSource, prepare: str = "none") -> str | None:
     """Say in a sentence how far inputs are from standard normal and what helps; None if they are near.
 
     Compared are means (.25), variances (a factor 1.5), excess kurtosis (3) and correlations (.5), each with
-    an allowance of five standard errors. Two passes over the inputs, O(n d^2).
+    an allowance of five standard errors. One pass over the inputs, O(n d^2).
 
     Parameters
     ----------
@@ -329,7 +324,7 @@ def advice(source: SampleSource, prepare: str = "none") -> str | None:
         The preparation they have been through: it is not advised again, nor one that does less.
     """
     rest = {"standardise": ("gaussianise", "whiten"), "whiten": ("gaussianise",), "gaussianise": ()}
-    for option, departure in _departures(source):
+    for option, departure in _departures(source, None):
         if option in rest.get(prepare, PREPARATIONS):
             return (
                 f"The inputs are far from standard normal ({departure}): `--prepare {option}` may find more."
@@ -337,11 +332,13 @@ def advice(source: SampleSource, prepare: str = "none") -> str | None:
     return None
 
 
-def _departures(source: SampleSource) -> Iterator[tuple[str, str]]:
+def _departures(source: SampleSource, known: Survey | None) -> Iterator[tuple[str, str]]:
     """Yield what helps and what is wrong, the gravest first."""
-    moments = column_moments(source)
+    _, moments, powers = known or survey(source, 0, linear=False, shapes=True)
+    assert moments is not None
+    assert powers is not None
     scale, varies = column_scales(moments)
-    fourth = source.shares.sum(_fourth_powers, moments.mean, scale)
+    fourth = powers / scale**4
     slack = 5.0 / np.sqrt(moments.count)
     names, covariance = source.input_names, moments.covariance()
     kurtosis = np.where(varies, fourth / moments.count - 3.0, 0.0)

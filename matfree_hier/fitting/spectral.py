@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from matfree_hier.eigen import top_eigenpairs
 from matfree_hier.fitting.residualize import residualize
-from matfree_hier.labels import LabelTransform, fit_label_transform, input_sizes
+from matfree_hier.labels import LabelTransform, fit_label_transform, keep_sizes, sized
 from matfree_hier.recovery import outliers
 from matfree_hier.shares import joined
 from matfree_hier.smooth import bulk_edge, features_of
@@ -56,6 +56,7 @@ def with_operator_labels(
     seed : int
         Of the folds.
     """
+    source.shares.each(keep_sizes, degree)
     fitted = fit_label_transform(transform, source, degree=degree)
     parts = source.shares.each(_transformed_labels, fitted, degree)
     t, divisors = (joined(list(part)) for part in zip(*parts, strict=True))
@@ -68,10 +69,8 @@ def with_operator_labels(
 def _transformed_labels(source: SampleSource, fitted: LabelTransform, degree: int) -> tuple[Array, Array]:
     """Return the transformed labels and what they were divided by, each (n,)."""
     t, divisors = np.empty(source.n_samples), np.empty(source.n_samples)
-    for chunk in source.chunks():
-        rows = slice(chunk.start, chunk.start + len(chunk.X))
-        sizes = input_sizes(chunk.X, degree)
-        t[rows], divisors[rows] = fitted(np.asarray(chunk.y), sizes), fitted.divisors(sizes)
+    for rows, y, sizes in sized(source, degree):
+        t[rows], divisors[rows] = fitted(np.asarray(y), sizes), fitted.divisors(sizes)
     return t, divisors
 
 

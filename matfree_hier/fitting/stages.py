@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matfree_hier.fitting.fitfile import Attempt
-from matfree_hier.fitting.moments import FoldedMoments, fit_ridge
+from matfree_hier.fitting.moments import fit_ridge
 from matfree_hier.fitting.readout import Readout, beats_the_mean, is_curved, r2, sampled_latents
 from matfree_hier.fitting.refine import Refined, refine
 from matfree_hier.fitting.spectral import Candidates
+from matfree_hier.fitting.survey import Survey, survey
 from matfree_hier.links import FittedLink, ScaledLink
 from matfree_hier.status import Status
 
@@ -48,28 +49,19 @@ class LinearPart:
         return np.asarray(y - self.intercept - np.asarray(X, dtype=np.float64) @ self.coef)
 
 
-def fit_linear(source: SampleSource, *, wanted: bool, forced: bool, seed: int) -> LinearPart:
+def fit_linear(
+    source: SampleSource, *, wanted: bool, forced: bool, seed: int, known: Survey | None = None
+) -> LinearPart:
     """Fit ridge regression on the raw columns if wanted, and if it helps or is forced; else the mean.
 
-    O(n d^2 + d^3) time and O(d^2) memory.
+    O(n d^2 + d^3) time and O(d^2) memory; O(d^3) where the survey of the samples is known.
     """
-    moments, *others = source.shares.each(_row_moments, source.n_samples, wanted, seed, placed=True)
-    for other in others:
-        moments.merge(other)
+    moments = (known or survey(source, seed, linear=wanted, shapes=False)).rows
     if wanted:
         fit = fit_ridge(moments)
         if fit.helps or forced:
             return LinearPart(fit.coefficients, fit.intercept, fit.r2)
     return LinearPart(np.zeros(source.n_inputs), float(moments.total().mean[-1]), 0.0)
-
-
-def _row_moments(share: SampleSource, offset: int, n_rows: int, wanted: bool, seed: int) -> FoldedMoments:
-    """Return the moments of labels, and of inputs if wanted, by fold."""
-    moments = FoldedMoments(share.n_inputs * wanted + 1, n_rows, seed)
-    for chunk in share.chunks():
-        y = np.asarray(chunk.y)[:, np.newaxis]
-        moments.add(offset + chunk.start, np.hstack([chunk.X, y]) if wanted else y)
-    return moments
 
 
 @dataclass(frozen=True, eq=False)

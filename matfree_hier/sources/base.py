@@ -198,10 +198,15 @@ class SampleSource:
             msg = f"{self.name} has no target."
             raise InputError(msg)
         if self._labels is None:
-            y = self._read_labels(0, self.n_samples).view()
-            y.flags.writeable = False
-            self._labels = y
-        return self._labels
+            self.keep_labels(self._read_labels(0, self.n_samples))
+        labels = self._labels
+        assert labels is not None
+        return labels
+
+    def keep_labels(self, y: NDArray[np.float64]) -> None:
+        """Keep all labels, which the caller has read, shape (n_samples,), for `labels`."""
+        self._labels = y.view()
+        self._labels.flags.writeable = False
 
     def _read_labels(self, start: int, stop: int) -> NDArray[np.float64]:
         if self._labels is not None:
