@@ -31,6 +31,7 @@ EXPERIMENTS = {
     "kernels-baseline": "kernel ridge regression and the hierarchical estimators on the same samples",
     "peers": "the whole task, from samples to features, by ours and by PyTorch, SciPy and scikit-learn",
     "mpi": "products with samples on several MPI ranks: efficiency, communication, agreement",
+    "outofcore": "samples in files: speed beside memory, memory against n, files larger than memory",
     "limits": "time against n, D and the number of vectors; features of 10^6 coordinates",
 }
 
