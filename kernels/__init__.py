@@ -5,7 +5,6 @@ coordinates, in the order of ``itertools.combinations_with_replacement(range(d),
 """
 
 from matfree_hier.kernels.halves import widened as widened
-from matfree_hier.kernels.launch import CACHE_BYTES as CACHE_BYTES
 from matfree_hier.kernels.launch import backward as backward
 from matfree_hier.kernels.launch import features as features
 from matfree_hier.kernels.launch import forward as forward

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matfree_hier import density as density
+    from matfree_hier import divided as divided
     from matfree_hier import labels as labels
     from matfree_hier import links as links
     from matfree_hier import metric as metric
@@ -38,6 +39,7 @@ __version__ = "0.1.0"
 # what people do here needs neither.
 _HOMES = {
     "density": ("SpectralDensity", "spectral_density"),
+    "divided": (),
     "eigen": ("top_eigenpairs",),
     "estimator": ("HierarchicalSpectralRegressor",),
     "labels": (),
@@ -69,6 +71,7 @@ __all__ = [
     "SpectralDensity",
     "Status",
     "density",
+    "divided",
     "labels",
     "links",
     "metric",

@@ -5,6 +5,7 @@ own part of the vectors; no rank ever holds a vector of all D entries. `costs` s
 """
 
 from matfree_hier.divided.costs import Costs as Costs
+from matfree_hier.divided.costs import cost_table as cost_table
 from matfree_hier.divided.costs import costs as costs
 from matfree_hier.divided.operator import DividedOperator as DividedOperator
 from matfree_hier.divided.solve import DividedPairs as DividedPairs

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from matfree_hier import kernels
 from matfree_hier.moment import rows_a_call
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import DTypeLike
 
+_WORKSPACE = 2**21  # bytes of a thread's panels, at most
 _SUMMED = 128  # bytes of a row of W that the kernels add up at a time, at most
 
 
@@ -26,10 +28,11 @@ class Costs:
     ----------
     vectors : int
         Memory of the basis V and of C V, float64, of this rank's rows.
-    beside : int
-        Memory of Ritz vectors, residuals and new directions of this rank's rows, at most.
-    block : int
-        Memory of a block's and its product's rows in the range of a column, and of copies in the kernels.
+    solver : int
+        Memory beside while the solver makes Ritz vectors, residuals or new directions of this rank's rows.
+    product : int
+        Memory beside while a product is made: the block's and its product's rows in the range of a column,
+        copies in the kernels, and what the solver holds then.
     panels : int
         Memory of the kernels' workspace, and of a chunk of samples with its latents.
     samples : int
@@ -51,8 +54,8 @@ class Costs:
     """
 
     vectors: int
-    beside: int
-    block: int
+    solver: int
+    product: int
     panels: int
     samples: int
     on_root: int
@@ -65,8 +68,13 @@ class Costs:
 
     @property
     def memory(self) -> int:
-        """Bytes of a rank, with the samples as arrays, and of rank 0."""
-        return self.vectors + self.beside + self.block + self.panels + self.samples + self.on_root
+        """Most bytes of rank 0, without the interpreter, its libraries, and samples that are arrays."""
+        return self.vectors + self.work
+
+    @property
+    def work(self) -> int:
+        """Most bytes of rank 0 beside the basis and C V, without samples that are arrays."""
+        return max(self.solver, self.product) + self.panels + self.on_root
 
     @property
     def product_received(self) -> int:
@@ -117,9 +125,9 @@ def costs(
     inner = (3 * (m + b) + m + 2 * b) * b + m * m  # entries of inner products, of H's eigenvectors, of R
     return Costs(
         vectors=16 * mine * m,
-        beside=8 * mine * (2 * (k + 2 * b) + 4 * b),
-        block=width * b * (8 + 2 * item) + width * min(b * item, _SUMMED),
-        panels=threads * kernels.CACHE_BYTES + chunk * (2 * n_inputs + 2 * b) * item,
+        solver=8 * mine * max(k + 13 * b, 4 * k + 9 * b),
+        product=width * (b * (8 + 2 * item) + min(b * item, _SUMMED)) + 8 * mine * (k + 6 * b),
+        panels=threads * _WORKSPACE + chunk * (2 * n_inputs + 2 * b) * item,
         samples=share * (n_inputs * item + 8),
         on_root=8 * (ranks + 1) * b * b if ranks > 1 else 0,
         latents_received=round(2 * others_in_row * (share + n_chunks) * b * item),
@@ -129,3 +137,35 @@ def costs(
         product_operations=4 * share * width * b,
         solver_operations=mine * (12 * m * b + 4 * m * (k + 2 * b)),
     )
+
+
+def cost_table(
+    n_features: int, n_samples: int, n_inputs: int, *, grids: Sequence[tuple[int, int]], **options: Any
+) -> str:
+    """Return the costs of some grids as a table in Markdown, a row each; `options` as for `costs`.
+
+    Columns: memory of a rank for the basis and C V, for work beside, and in all; of its samples, where they
+    are arrays; received a pass as latents, as parts of blocks and sums, and by the solver; operations a pass.
+    """
+    head = [
+        "R x C", "basis and C V", "work", "memory", "samples", "latents", "blocks and sums", "solver",
+        "operations",
+    ]  # fmt: skip
+    lines = [" | ".join(head), " | ".join("---" for _ in head)]
+    for rows, columns in grids:
+        cost = costs(n_features, n_samples, n_inputs, rows=rows, columns=columns, **options)
+        sizes = [
+            cost.vectors, cost.work, cost.memory, cost.samples,
+            cost.latents_received, cost.block_received + cost.sums_received, cost.solver_received,
+        ]  # fmt: skip
+        operations = f"{cost.product_operations + cost.solver_operations:.2g}"
+        lines.append(" | ".join([f"{rows} x {columns}", *map(_bytes, sizes), operations]))
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+def _bytes(number: int) -> str:
+    """Write a number of bytes with three digits."""
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if number >= size:
+            return f"{number / size:.3g} {unit}"
+    return f"{number} B"

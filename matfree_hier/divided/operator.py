@@ -300,8 +300,8 @@ class _RowShare(MomentShare):
             chunk: list[Any] = []
 
             def project(U: NDArray[Any] = U, chunk: list[Any] = chunk) -> None:
-                given, t = next(chunks)
-                chunk += [np.ascontiguousarray(given.X, dtype=self.dtype), t]
+                (_, X, _), t = next(chunks)
+                chunk += [X, t]
                 kernels.forward(chunk[0], V, self.degree, U, self._first)
 
             def collect(U: NDArray[Any] = U, chunk: list[Any] = chunk) -> None:

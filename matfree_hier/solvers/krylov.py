@@ -194,7 +194,8 @@ class BlockKrylov:
             others = values[options.k :]
             state.low, state.high = min(state.low, others.min()), max(state.high, others.max())
         lead = S[:, : options.k + 2 * options.block_size]
-        R = state.W @ lead - self.space.apply(state.V @ lead) * values[: lead.shape[1]]
+        R = state.W @ lead
+        R -= self.space.apply(state.V @ lead) * values[: lead.shape[1]]
         residuals = self.rows.norms(R) / (state.norm or 1.0)
         return Ritz(values, residuals, state.norm, options.k, options.which, state.depth, self._bulk(), S, R)
 
