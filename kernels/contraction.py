@@ -30,6 +30,8 @@ GROUP_VECTORS = 6 if MANY_REGISTERS else 3
 """Vectors of samples in the forward register tile; the tile is this by 4 vectors of the block."""
 TILE_FEATURES = 12 if MANY_REGISTERS else 6
 """Features in the backward register tile that is two vectors wide."""
+DOTS_OF_FOUR = 6 if MANY_REGISTERS else 3
+"""Features in the backward register tile of vectors of samples by four columns."""
 
 # Never nnan or ninf: a NaN in the data must come out as one.
 _FMF = ("nsz", "arcp", "contract", "afn", "reassoc")
@@ -70,6 +72,28 @@ def _accumulators(builder, vector, keys):
     for cell in cells.values():
         builder.store(zero, cell)
     return cells
+
+
+def _sums_of_lanes(builder, vectors):
+    """Return the vector of the sums of the lanes of each: a power of two of them, at most one a lane.
+
+    Halves are added, those of two vectors packed into one, until there is one lane for each of them.
+    """
+    group = vectors[0].type.count  # lanes that belong to one sum
+    while group > 1:
+        group //= 2
+        if len(vectors) > 1:
+            pairs = list(zip(vectors[::2], vectors[1::2], strict=True))
+        else:
+            pairs = [(vectors[0], ir.Constant(vectors[0].type, ir.Undefined))]
+        n_lanes = vectors[0].type.count * min(len(vectors), 2)
+        lower = [lane for lane in range(n_lanes) if lane // group % 2 == 0]
+        masks = [
+            ir.Constant(ir.VectorType(ir.IntType(32), len(lower)), lanes)
+            for lanes in (lower, [lane + group for lane in lower])
+        ]
+        vectors = [builder.fadd(*(builder.shuffle_vector(a, b, mask) for mask in masks)) for a, b in pairs]
+    return vectors[0]
 
 
 def _fma(builder, vector):
@@ -207,18 +231,9 @@ def _backward_dots(_typing, F, f0, ldf, G, g0, ldg, n_lanes, W, w0, ldw, n_featu
                 for c in range(nc):
                     builder.store(fma(lanes, columns[c], builder.load(acc[j, c])), acc[j, c])
         for j in range(nf):
-            for c in range(nc):
-                total = builder.load(acc[j, c])
-                width = vector.count
-                while width > 1:  # fold the upper half onto the lower one
-                    width //= 2
-                    mask = [(i + width) % vector.count for i in range(vector.count)]
-                    mask = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), mask)
-                    total = builder.fadd(total, builder.shuffle_vector(total, total, mask))
-                value = builder.extract_element(total, ir.Constant(ir.IntType(32), 0))
-                row = builder.mul(a_ldw, ir.Constant(index, j))
-                cell = builder.gep(w_base, [builder.add(row, ir.Constant(index, c))])
-                builder.store(builder.fadd(builder.load(cell, align=size), value), cell, align=size)
+            total = _sums_of_lanes(builder, [builder.load(acc[j, c]) for c in range(nc)])
+            cell = builder.gep(w_base, [builder.mul(a_ldw, ir.Constant(index, j))])
+            _store(builder, builder.fadd(_load(builder, cell, total.type, size), total), cell, size)
         return context.get_dummy_value()
 
     return signature, codegen
@@ -411,6 +426,32 @@ def forward_samples(X, V, k, program, n_rows, degree, lanes, n_groups, start, st
 
 
 @njit(cache=True, nogil=True)
+def _backward_few(work, lanes, f_row, n_rows, G, W, w0, ldw):
+    """W rows += (rows of the workspace) G for 1, 2 or 4 columns of G, each contiguous over the samples."""
+    steps = lanes // (VECTOR_BYTES // work.itemsize)
+    j = 0
+    while n_rows - j >= DOTS_OF_FOUR and ldw == 4:
+        f0, w = (f_row + j) * lanes, w0 + 4 * j
+        _backward_dots(work, f0, lanes, G, 0, lanes, steps, W, w, 4, DOTS_OF_FOUR, 4)
+        j += DOTS_OF_FOUR
+    while n_rows - j >= 1 and ldw == 4:
+        _backward_dots(work, (f_row + j) * lanes, lanes, G, 0, lanes, steps, W, w0 + 4 * j, 4, 1, 4)
+        j += 1
+    while n_rows - j >= 6 and ldw == 2:
+        _backward_dots(work, (f_row + j) * lanes, lanes, G, 0, lanes, steps, W, w0 + 2 * j, 2, 6, 2)
+        j += 6
+    while n_rows - j >= 1 and ldw == 2:
+        _backward_dots(work, (f_row + j) * lanes, lanes, G, 0, lanes, steps, W, w0 + 2 * j, 2, 1, 2)
+        j += 1
+    while n_rows - j >= 8:
+        _backward_dots(work, (f_row + j) * lanes, lanes, G, 0, lanes, steps, W, w0 + j, 1, 8, 1)
+        j += 8
+    while n_rows - j >= 1:
+        _backward_dots(work, (f_row + j) * lanes, lanes, G, 0, lanes, steps, W, w0 + j, 1, 1, 1)
+        j += 1
+
+
+@njit(cache=True, nogil=True)
 def _backward_rows(work, lanes, f_row, n_rows, G, W, w0, ldw, vectors):
     """W rows += (rows of the workspace) G, one tile of features after another.
 
@@ -418,19 +459,7 @@ def _backward_rows(work, lanes, f_row, n_rows, G, W, w0, ldw, vectors):
     """
     j = 0
     if vectors == 0:
-        steps = lanes // (VECTOR_BYTES // work.itemsize)
-        while n_rows - j >= 6 and ldw == 2:
-            _backward_dots(work, (f_row + j) * lanes, lanes, G, 0, lanes, steps, W, w0 + 2 * j, 2, 6, 2)
-            j += 6
-        while n_rows - j >= 1 and ldw == 2:
-            _backward_dots(work, (f_row + j) * lanes, lanes, G, 0, lanes, steps, W, w0 + 2 * j, 2, 1, 2)
-            j += 1
-        while n_rows - j >= 8:
-            _backward_dots(work, (f_row + j) * lanes, lanes, G, 0, lanes, steps, W, w0 + j, 1, 8, 1)
-            j += 8
-        while n_rows - j >= 1:
-            _backward_dots(work, (f_row + j) * lanes, lanes, G, 0, lanes, steps, W, w0 + j, 1, 1, 1)
-            j += 1
+        _backward_few(work, lanes, f_row, n_rows, G, W, w0, ldw)
     elif vectors == 1:
         while n_rows - j >= 12:
             _backward_tile(work, (f_row + j) * lanes, lanes, G, 0, ldw, lanes, W, w0 + j * ldw, ldw, 12, 1)
@@ -504,8 +533,9 @@ def backward_features(X, G, g0, k, program, scattered, n_rows, degree, lanes, fl
     """
     n = X.shape[0]
     width = VECTOR_BYTES // X.itemsize
-    vectors = 0 if k <= 2 else (1 if k <= width else 2)
-    ldw = vectors * width if vectors else k
+    few = min(4, max(2, width // 2))  # columns that would leave half of a vector empty, or more
+    vectors = 0 if k <= few else (1 if k <= width else 2)
+    ldw = vectors * width if vectors else (4 if k > 2 else k)
     work = np.empty(n_rows * lanes, X.dtype)
     raw = np.zeros(lanes * ldw, X.dtype)
     scaled = np.zeros(lanes * ldw, X.dtype)
