@@ -96,6 +96,7 @@ def recover(point: dict[str, Any], seed: int, run_file: str) -> dict[str, Any]:
     teacher = HierarchicalModel(point["n_inputs"], point["degree"], weights=weights, seed=seed)
     X, y = teacher.sample(point["n_samples"], seed + 1, np.float32)
     C = MomentOperator(X, y, degree=point["degree"], dtype="float32", label_transform="normalised")
+    started = time.process_time()
     found = solved(
         top_eigenpairs(
             C,
@@ -107,13 +108,19 @@ def recover(point: dict[str, Any], seed: int, run_file: str) -> dict[str, Any]:
             run_file=run_file,
         )
     )
-    peak = memory.read()
-    speed = rate(C)
+    processor_seconds = time.process_time() - started  # of this process: of the passes since it was resumed
+    passes, peak = C.n_applied, memory.read()
+    speed = rate(C, point["block_size"])
+    recovered = overlaps(found.eigenvectors.T, teacher.features_)
+    operations = 4.0 * C.n_samples * C.shape[0] * point["block_size"]
     return {
-        "overlap": float(np.mean(overlaps(found.eigenvectors.T, teacher.features_))),
-        "weakest": float(np.min(overlaps(found.eigenvectors.T, teacher.features_))),
+        "overlap": float(np.mean(recovered)),
+        "weakest": float(np.min(recovered)),
         "n_passes": float(found.n_passes),
         "seconds": float(found.history.seconds[-1]),
+        "processor_seconds_a_pass": processor_seconds / max(passes, 1.0),
+        "solve_gflops": passes * operations / processor_seconds / 1e9,
+        "blas_gflops": speed["blas_gflops"].median,
         "peak_bytes": float(peak),
         "data_bytes": float(X.nbytes),
         "gflops": speed["gflops"].median,

@@ -8,6 +8,7 @@ import os
 import platform
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -59,7 +60,17 @@ BLAS_SIZE = 2000
 
 
 class ChildError(RuntimeError):
-    """A measurement in a process of its own ended without an answer."""
+    """A measurement in a process of its own ended without an answer.
+
+    Attributes
+    ----------
+    out_of_time : bool
+        Whether `limit_time` ended it.
+    """
+
+    def __init__(self, message: str, *, out_of_time: bool = False) -> None:
+        super().__init__(message)
+        self.out_of_time = out_of_time
 
 
 # ---- time
@@ -132,6 +143,23 @@ def blas_product(dtype: str, *, size: int = BLAS_SIZE, seed: int = 271) -> tuple
     B = rng.standard_normal((size, size)).astype(dtype)
     out = np.empty_like(A)
     return lambda: np.matmul(A, B, out=out), 2.0 * size**3
+
+
+def limit_time(seconds: float, threads: int) -> None:
+    """End this process after so much more time, whatever it is doing: for one of `run_isolated`.
+
+    Parameters
+    ----------
+    seconds : float
+    threads : int
+        With one thread time is the processor's, which other work on the machine does not use up, and the
+        clock's otherwise.
+    """
+    timer, end = (
+        (signal.ITIMER_PROF, signal.SIGPROF) if threads == 1 else (signal.ITIMER_REAL, signal.SIGALRM)
+    )
+    signal.signal(end, signal.SIG_DFL)  # ends the process, within a call to LAPACK too
+    signal.setitimer(timer, seconds)
 
 
 # ---- memory
@@ -308,7 +336,7 @@ def run_isolated(
         return result
     reason = answer.get("error", f"it ended with exit status {child.returncode} and no message")
     msg = f"the measurement {target} gave no result: {reason}"
-    raise ChildError(msg)
+    raise ChildError(msg, out_of_time=-child.returncode in (signal.SIGPROF, signal.SIGALRM))
 
 
 def _mpiexec() -> str:

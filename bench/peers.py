@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numba
@@ -22,46 +23,66 @@ if TYPE_CHECKING:
     from matfree_hier.bench.experiment import Options
 
 WHAT = {
-    "ours": "ours: block Krylov on the compiled product",
-    "torch": "the authors' algorithm in PyTorch: block power iteration, 15 passes",
+    "ours": "block Krylov on the compiled product",
+    "torch": "the authors' algorithm in PyTorch, block power iteration",
     "arpack": "SciPy's eigsh (ARPACK) over a product by NumPy, features made in chunks",
     "lobpcg": "SciPy's LOBPCG, one run an end of the spectrum, over the same product",
     "sklearn": "scikit-learn's PolynomialFeatures into the dense matrix, and LAPACK",
 }
+STOPPED = "not reached"
 SHORT = 0.98  # of the best mean overlap, which a route has to reach to be timed
 
 
 def run(options: Options) -> list[str]:
     """Run the scenarios of this experiment."""
-    return run_grid(GRID, options)
+    ours: dict[str, float] = {}  # seconds, by task
+    return run_grid(Grid("peers", points, partial(compute, ours=ours), summarise), options)
 
 
 def points(case: Case) -> list[Point]:
     """Return a point for each route."""
-    shared = {key: case[key] for key in ("degree", "n_inputs", "n_samples", "n_features", "gamma")}
+    keys = ("degree", "n_inputs", "n_samples", "n_features", "gamma", "give_up_factor")
+    shared = {key: case[key] for key in keys}
     shared["threads"] = numba.get_num_threads()
     return [shared | {"route": route, "settings": rivals.SETTINGS[route]} for route in case["routes"]]
 
 
-def compute(point: Point, seed: int) -> dict[str, Any]:
-    """Walk one route in a process of its own: other libraries' threads would slow ours, and ours theirs."""
+def compute(point: Point, seed: int, ours: dict[str, float]) -> dict[str, Any]:
+    """Walk one route in a process of its own: other libraries' threads would slow ours, and ours theirs.
+
+    A rival that takes more than `give_up_factor` times our own time is stopped there. Where ours was timed
+    in an earlier run that this one goes on from, it is timed again.
+    """
+    task = f"{ {key: value for key, value in point.items() if key not in ('route', 'settings')} } {seed}"
     try:
-        return run_isolated(
-            "matfree_hier.bench.rivals:run_route",
-            {"point": dict(point), "seed": seed},
-            threads=point["threads"],
-        )
+        if point["route"] == "ours":
+            values = _walk(point, seed)
+            ours[task] = _seconds(values, point["threads"])
+            return values
+        if task not in ours:
+            ours[task] = _seconds(_walk({**point, "route": "ours"}, seed), point["threads"])
+        give_up = float(point["give_up_factor"]) * ours[task]
+        return _walk(point, seed, give_up)
     except ChildError as error:
+        if error.out_of_time:
+            return {"outcome": STOPPED, "seconds": give_up, "processor_seconds": give_up}
         print(error, file=sys.stderr)
         return {"outcome": "no torch here" if "torch" in str(error) else "failed"}
 
 
+def _walk(point: Point, seed: int, give_up: float | None = None) -> dict[str, Any]:
+    arguments = {"point": dict(point), "seed": seed, "give_up": give_up}
+    return run_isolated("matfree_hier.bench.rivals:run_route", arguments, threads=point["threads"])
+
+
 def summarise(case: Case, entries: list[Entry]) -> Summary:
     """Return seconds, passes, memory, accuracy and how many times faster ours is, seed by seed."""
-    done = {(e.point["route"], e.seed): e.values for e in entries if e.values["outcome"] == "done"}
+    walked = {
+        (e.point["route"], e.seed): e.values for e in entries if e.values["outcome"] in ("done", STOPPED)
+    }
     seeds = sorted({entry.seed for entry in entries})
-    best = {s: max(v["overlap"] for (_, seed), v in done.items() if seed == s) for s in seeds}
-    rows = [_row(route, seeds, done, entries, best) for route in case["routes"]]
+    best = {s: max((v.get("overlap", 0.0) for (_, seed), v in walked.items() if seed == s)) for s in seeds}
+    rows = [_row(route, walked, entries, best, case["give_up_factor"]) for route in case["routes"]]
     table = [
         [
             row["route"],
@@ -81,7 +102,8 @@ def summarise(case: Case, entries: list[Entry]) -> Summary:
         *(f"{route}: {WHAT[route]}; {rivals.SETTINGS[route]}" for route in case["routes"]),
         "seconds: of the processor where one thread works, else of the clock; medians and ranges;",
         "memory: the highest of the whole process, samples and libraries included;",
-        f"overlap^2: mean over features; a route that stays below {SHORT:g} of the best is not compared.",
+        f"overlap^2: mean over features; a route that stays below {SHORT:g} of the best is not compared;",
+        f"{STOPPED}: stopped at {case['give_up_factor']:g} times our own seconds; > is what was measured.",
     ]
     checks = [
         Check(f"times ours, {row['route']}", row["times"], case["times_faster"], at_least=True)
@@ -98,33 +120,36 @@ def _seconds(values: dict[str, Any], threads: int) -> float:
 
 def _row(
     route: str,
-    seeds: list[int],
-    done: dict[tuple[str, int], dict[str, Any]],
+    walked: dict[tuple[str, int], dict[str, Any]],
     entries: list[Entry],
     best: dict[int, float],
+    give_up_factor: float,
 ) -> dict[str, Any]:
-    mine = {s: done[route, s] for s in seeds if (route, s) in done}
+    """Return the line of a route; where it was stopped, seconds and times are lower bounds."""
+    mine = {seed: values for (name, seed), values in walked.items() if name == route}
+    done = {seed: values for seed, values in mine.items() if values["outcome"] == "done"}
     outcomes = {str(e.values["outcome"]) for e in entries if e.point["route"] == route}
     threads = int(entries[0].point["threads"])
     row: dict[str, Any] = {"route": route, "outcome": "; ".join(sorted(outcomes))}
+    row["at_least"] = len(done) < len(mine)
     row |= dict.fromkeys(
         ("seconds", "seconds_low", "seconds_high", "n_passes", "peak_bytes", "overlap"), np.nan
     )
     row |= dict.fromkeys(("times", "times_low", "times_high"), np.nan)
     if not mine:
         return row
-    reached = [v["overlap"] / best[s] for s, v in mine.items()]
-    row["overlap"] = float(np.mean([v["overlap"] for v in mine.values()]))
-    for key in ("n_passes", "peak_bytes"):
-        row[key] = float(np.median([v[key] for v in mine.values()]))
     _set_spread(row, "seconds", [_seconds(v, threads) for v in mine.values()])
-    if min(reached) < SHORT:
-        row["outcome"] = "inaccurate"
-    else:
-        pairs = [(v, done["ours", s]) for s, v in mine.items() if ("ours", s) in done]
-        ratios = [_seconds(theirs, threads) / _seconds(ours, threads) for theirs, ours in pairs]
-        if ratios:
-            _set_spread(row, "times", ratios)
+    if done:
+        row["overlap"] = float(np.mean([v["overlap"] for v in done.values()]))
+        for key in ("n_passes", "peak_bytes"):
+            row[key] = float(np.median([v[key] for v in done.values()]))
+        if min(v["overlap"] / best[s] for s, v in done.items()) < SHORT:
+            row["outcome"] = "inaccurate"
+            return row
+    ours = {s: _seconds(walked["ours", s], threads) for s in mine if ("ours", s) in walked}
+    ratios = [_seconds(mine[s], threads) / own if s in done else give_up_factor for s, own in ours.items()]
+    if ratios:
+        _set_spread(row, "times", ratios)
     return row
 
 
@@ -136,7 +161,8 @@ def _set_spread(row: dict[str, Any], key: str, values: list[float]) -> None:
 def _spread(row: dict[str, Any], key: str, spec: str) -> str:
     if not np.isfinite(row[key]):
         return "-"
-    return format(Spread(row[key], row[f"{key}_low"], row[f"{key}_high"]), spec)
+    spread = Spread(row[key], row[f"{key}_low"], row[f"{key}_high"])
+    return ("> " if row["at_least"] else "") + format(spread, spec)
 
 
 def _number(value: float, spec: str) -> str:
@@ -157,7 +183,10 @@ def draw(case: Case, rows: list[dict[str, Any]]) -> Figure:
         if np.isfinite(seconds):
             axes.barh(place, seconds, color=colour, height=0.6)
             text = f"{seconds:.3g} s" + (f", {row['times']:.3g} times ours" if row["route"] != "ours" else "")
-            text = text if row["outcome"] == "done" else f"{seconds:.3g} s, {row['outcome']}"
+            if row["at_least"]:
+                text = f"stopped at {text}"
+            elif row["outcome"] != "done":
+                text = f"{seconds:.3g} s, {row['outcome']}"
         axes.text(
             max(seconds if np.isfinite(seconds) else 0.0, least) * 1.1, place, text, va="center", fontsize=8
         )
@@ -174,6 +203,3 @@ def draw(case: Case, rows: list[dict[str, Any]]) -> Figure:
         fontsize=10,
     )
     return figure
-
-
-GRID = Grid("peers", points, compute, summarise)

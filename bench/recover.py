@@ -139,13 +139,13 @@ def _label_statistics(
     return t, teacher.latents(X), norms / C.shape[0]
 
 
-def rate(C: MomentOperator) -> dict[str, Any]:
+def rate(C: MomentOperator, n_vectors: int = RATE_VECTORS) -> dict[str, Any]:
     """Time the product on part of the samples against a square BLAS product, round by round."""
     part = C.restricted(0, min(C.n_samples, RATE_ROWS))
-    V = np.random.default_rng(RATE_VECTORS).standard_normal((C.shape[0], RATE_VECTORS)).astype(C.dtype)
+    V = np.random.default_rng(n_vectors).standard_normal((C.shape[0], n_vectors)).astype(C.dtype)
     product, product_flops = blas_product(C.dtype.name)
     seconds = time_interleaved({"blas": product, "ours": lambda: part @ V}, repeats=5, pause=0.1)
-    ours = 4.0 * part.n_samples * C.shape[0] * RATE_VECTORS / seconds["ours"]
+    ours = 4.0 * part.n_samples * C.shape[0] * n_vectors / seconds["ours"]
     peak = product_flops / seconds["blas"]
     return {
         "gflops": Spread.of(ours / 1e9),

@@ -1,7 +1,7 @@
 """The whole task by ours and by others, each in a process of its own: samples in memory in, features out.
 
-All of them find the eigenvectors of the same operator: clipped labels, trace centred. Only what ours needs is
-in this package; the others make the Hermite features in chunks by NumPy, PyTorch or scikit-learn.
+All of them find the eigenvectors of the same operator: normalised labels, trace centred. Only what ours needs
+is in this package; the others make the Hermite features in chunks by NumPy, PyTorch or scikit-learn.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from scipy.sparse.linalg import LinearOperator, eigsh, lobpcg
 from sklearn.preprocessing import PolynomialFeatures
 
 from matfree_hier.bench.main import alternating_weights
-from matfree_hier.bench.measure import PeakMemory, total_memory
+from matfree_hier.bench.measure import PeakMemory, limit_time, total_memory
 from matfree_hier.bench.reference import apply_in_chunks, feature_columns
 from matfree_hier.eigen import top_eigenpairs
-from matfree_hier.labels import fit_label_transform
 from matfree_hier.model import HierarchicalModel
 from matfree_hier.operator import MomentOperator
 from matfree_hier.recovery import overlaps
@@ -36,12 +35,10 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = "NDArray[Any]"
 
-TOL = 1e-2  # of residuals over the norm, asked of those that take a tolerance: enough for the overlaps
-BLOCK = 8  # vectors of our blocks, the narrowest that the compiled product fills registers with
+TOL = 1e-1  # of residuals over the norm, asked of those that take a tolerance: enough for the overlaps
 EXTRA = 8  # vectors beyond those wanted, in the authors' block
 POWER_PASSES = 15  # what the authors' algorithm makes
 CHUNK = 1024  # samples whose features are made at once
-SLOW = 1.0  # hours, from which a route is not walked but forecast from its first chunk
 
 
 class Task(NamedTuple):
@@ -68,23 +65,22 @@ class Found(NamedTuple):
 
 
 class DoesNotFitError(RuntimeError):
-    """A route needs more memory or time than there is; the message says how much."""
+    """A route needs more memory than there is; the message says how much."""
 
 
 # ---- ours
 
 
 def ours(task: Task) -> Found:
-    """Block Krylov, until the eigenvectors outside the bulk are resolved."""
+    """Block Krylov in blocks of as many vectors as wanted, until those outside the bulk are resolved."""
     C = MomentOperator(task.X, task.t, degree=task.degree, dtype="float32")
-    width = max(BLOCK, -(-task.k // BLOCK) * BLOCK)
     result = top_eigenpairs(
         C,
         task.k,
         method="krylov",
         tol=TOL,
         stop="outliers",
-        block_size=width,
+        block_size=task.k,
         seed=task.seed,
         progress=False,
     )
@@ -196,13 +192,8 @@ def sklearn_dense(task: Task) -> Found:
     to_hermite = hermite_of_monomials(monomials.powers_, task.degree)
     A = np.zeros((size, size), np.float32)
     for start in range(0, len(task.X), CHUNK):
-        before = time.process_time()
         F = to_hermite @ monomials.fit_transform(task.X[start : start + CHUNK]).T
         A += (F * task.t[start : start + CHUNK]) @ F.T
-        hours = (time.process_time() - before) * len(task.X) / CHUNK / 3600
-        if start == 0 and hours > SLOW:
-            msg = f"too slow: {hours:.2g} h to form the matrix, by its first chunk"
-            raise DoesNotFitError(msg)
     A /= len(task.X) * 2.0**0.5
     A[np.diag_indices(size)] += task.shift
     values, vectors = scipy.linalg.eigh(A, driver="evd")
@@ -241,7 +232,7 @@ def _hermite(m: int) -> Array:
 
 
 SETTINGS = {
-    "ours": f"blocks of {BLOCK}, stop='outliers', tolerance {TOL:g}",
+    "ours": f"blocks of as many vectors as wanted, stop='outliers', tolerance {TOL:g}",
     "torch": f"{POWER_PASSES} passes, {EXTRA} vectors beyond those wanted",
     "arpack": f"tolerance {TOL:g}",
     "lobpcg": f"tolerance {TOL:g}",
@@ -256,14 +247,16 @@ ROUTES: dict[str, Callable[[Task], Found]] = {
 }
 
 
-def run_route(point: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """Walk one route in this process; called through `run_isolated`."""
+def run_route(point: Mapping[str, Any], seed: int, give_up: float | None = None) -> dict[str, Any]:
+    """Walk one route in this process, for so many seconds at most; called through `run_isolated`."""
     route = ROUTES[point["route"]]
     _warm_up(route, point["degree"])
     weights = alternating_weights(point["n_features"], point["gamma"])
     truth = HierarchicalModel(point["n_inputs"], point["degree"], weights=weights, seed=seed)
     task = _task(truth, point["n_samples"], seed + 1)
     memory = PeakMemory()
+    if give_up is not None:
+        limit_time(give_up, point["threads"])
     clock, processor = time.perf_counter(), time.process_time()
     try:
         found = route(task)
@@ -281,9 +274,8 @@ def run_route(point: Mapping[str, Any], seed: int) -> dict[str, Any]:
 
 def _task(truth: HierarchicalModel, n: int, seed: int) -> Task:
     X, y = truth.sample(n, seed, np.float32)
-    t = fit_label_transform("clip", y)(y)
-    C = MomentOperator(X, t, degree=truth.degree, dtype="float32")
-    return Task(X, t.astype(np.float32), truth.n_features, truth.degree, seed + 1, C.shift)
+    C = MomentOperator(X, y, degree=truth.degree, dtype="float32", label_transform="normalised")
+    return Task(X, C.labels().astype(np.float32), truth.n_features, truth.degree, seed + 1, C.shift)
 
 
 def _warm_up(route: Callable[[Task], Found], degree: int) -> None:
