@@ -7,6 +7,7 @@ import html
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -14,25 +15,37 @@ import numpy as np
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_FOLD = 40  # rows, from which a table is shown only when asked for
 _STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; color: #1a1a1a; background: #fff; max-width: 70em;
+:root { color-scheme: light dark; --ink: #1a1a1a; --paper: #fff; --rule: #ddd; --panel: #f5f5f5;
+        --met: #00795a; --missed: #b84a00; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e6e6e6; --paper: #17191c; --rule: #3a3d42; --panel: #22252a;
+          --met: #35c495; --missed: #ff8f45; }
+}
+body { font: 15px/1.45 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 76em;
        margin: 2em auto; padding: 0 1em; }
 h1 { font-size: 1.5em; }
-h2 { font-size: 1.2em; margin-top: 2em; border-top: 1px solid #ccc; padding-top: .8em; }
+h2 { font-size: 1.2em; margin-top: 2em; border-top: 1px solid var(--rule); padding-top: .8em; }
+.scroll { overflow-x: auto; }
 table { border-collapse: collapse; margin: .6em 0; font-variant-numeric: tabular-nums; }
-th, td { padding: .15em .7em; text-align: right; border-bottom: 1px solid #e3e3e3; }
-th { border-bottom: 1px solid #888; } td:first-child, th:first-child { text-align: left; }
-.facts td { text-align: left; } pre { background: #f5f5f5; padding: .8em; overflow-x: auto; }
-figure { margin: 1em 0; } figure img { max-width: 100%; height: auto; }
-.met::before { content: "\\2713\\a0"; color: #009E73; }
-.missed::before { content: "\\2717\\a0"; color: #D55E00; }
-ul.checks { list-style: none; padding: 0; } summary { cursor: pointer; }
+th, td { padding: .15em .7em; text-align: right; border-bottom: 1px solid var(--rule); }
+th.text, td.text { text-align: left; }
+td.text + td.text { overflow-wrap: anywhere; min-width: 5em; }
+pre { background: var(--panel); padding: .8em; overflow-x: auto; font-size: .87em; }
+pre.prose { white-space: pre-wrap; }
+figure { margin: 1em 0; overflow-x: auto; }
+figure img { max-width: 100%; min-width: 34em; height: auto; background: #fff; }
+.met::before { content: "\\2713\\a0"; color: var(--met); }
+.missed::before { content: "\\2717\\a0"; color: var(--missed); }
+ul.checks { list-style: none; padding: 0; }
+details { margin: 1em 0; } summary { cursor: pointer; }
 """
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of text.
+    """A table of text; columns that hold other than numbers are set to the left.
 
     Attributes
     ----------
@@ -60,7 +73,7 @@ class Section:
     parameters : mapping
         Shown as a table of two columns.
     lines : sequence of str
-        Shown as they are, in a fixed-width type.
+        Shown in a fixed-width type; those that hold line breaks, tables, are not wrapped.
     checks : sequence of tuple of str and bool
         Sentences and whether they hold.
     figures : mapping of str to Figure
@@ -115,12 +128,21 @@ def _section(section: Section) -> str:
     parts = [
         f"<h2>{_text(section.title)}</h2>\n",
         f'<ul class="checks">{checks}</ul>\n' if checks else "",
-        f"<pre>{_text(chr(10).join(section.lines))}</pre>\n" if section.lines else "",
+        *(
+            _block(list(lines), tabular)
+            for tabular, lines in groupby(section.lines, lambda line: "\n" in line)
+        ),
         *(_figure(name, figure) for name, figure in section.figures.items()),
         *(_table(caption, table) for caption, table in section.tables.items()),
-        _facts(section.parameters),
+        _facts(section.parameters, "parameters"),
     ]
     return "".join(parts)
+
+
+def _block(lines: Sequence[str], tabular: bool) -> str:
+    """Return lines in a fixed-width type: a table, of several lines in one, scrolls; others are wrapped."""
+    kind = "" if tabular else ' class="prose"'
+    return f"<pre{kind}>{_text(chr(10).join(lines).strip(chr(10)))}</pre>\n" if any(lines) else ""
 
 
 def _figure(name: str, figure: Figure) -> str:
@@ -132,18 +154,44 @@ def _figure(name: str, figure: Figure) -> str:
 
 
 def _table(caption: str, table: Table) -> str:
-    head = "".join(f"<th>{_text(column)}</th>" for column in table.columns)
-    rows = "".join(f"<tr>{''.join(f'<td>{_text(c)}</td>' for c in row)}</tr>\n" for row in table.rows)
-    is_open = " open" if len(table.rows) <= 40 else ""
+    kinds = [' class="text"' if any(map(_is_text, column)) else "" for column in _columns(table)]
+    head = "".join(f"<th{kind}>{_text(c)}</th>" for kind, c in zip(kinds, table.columns, strict=True))
+    rows = [
+        "".join(f"<td{kind}>{_text(c)}</td>" for kind, c in zip(kinds, row, strict=True))
+        for row in table.rows
+    ]
+    return _folded(caption, f"<tr>{head}</tr>\n" + "".join(f"<tr>{row}</tr>\n" for row in rows), len(rows))
+
+
+def _columns(table: Table) -> list[list[str]]:
+    return [[row[i] for row in table.rows] for i in range(len(table.columns))]
+
+
+def _is_text(shown: str) -> bool:
+    """Whether a cell is neither a number nor empty."""
+    try:
+        float(shown or 0)
+    except ValueError:
+        return True
+    return False
+
+
+def _folded(caption: str, rows: str, n_rows: int) -> str:
+    is_open = " open" if n_rows <= _FOLD else ""
     return (
-        f"<details{is_open}><summary>{_text(caption)} ({len(table.rows)} rows)</summary>\n"
-        f"<table><tr>{head}</tr>\n{rows}</table></details>\n"
+        f"<details{is_open}><summary>{_text(caption)} ({n_rows} rows)</summary>\n"
+        f'<div class="scroll"><table>{rows}</table></div></details>\n'
     )
 
 
-def _facts(values: Mapping[str, Any]) -> str:
-    rows = "".join(f"<tr><td>{_text(key)}</td><td>{_text(cell(v))}</td></tr>\n" for key, v in values.items())
-    return f'<table class="facts">{rows}</table>\n' if rows else ""
+def _facts(values: Mapping[str, Any], caption: str = "") -> str:
+    if not values:
+        return ""
+    rows = "".join(
+        f'<tr><td class="text">{_text(key)}</td><td class="text">{_text(cell(v))}</td></tr>\n'
+        for key, v in values.items()
+    )
+    return _folded(caption, rows, len(values)) if caption else f"<table>{rows}</table>\n"
 
 
 def _text(value: str) -> str:

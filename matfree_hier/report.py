@@ -258,7 +258,8 @@ def _fit_sections(run: str | os.PathLike[str], groups: Groups) -> list[Section]:
         held_out = groups["held_out"]
         scores = [{"model": name, "R^2": value} for name, value in held_out["r2"].items()]
         tables = {f"rows held out of the fit: {held_out['n_rows']}": Table.of(scores)} | tables
-    parameters = made["arguments"] | {"seed": made["seed"], "data": made["fingerprint"]}
+    asked = {name: value for name, value in made["arguments"].items() if name != "run_file"}  # this one
+    parameters = asked | {"seed": made["seed"], "data": made["fingerprint"]}
     lines = [*report.summary().split("\n"), *report.recovery.lines()]
     drawn = {"features": report.plot()} | _solve_figures(groups)
     return [Section("Fit", parameters, lines, figures=drawn, tables=tables)]

@@ -52,7 +52,8 @@ def test_the_page_of_a_fit_shows_its_features_tables_figures_and_versions(fitted
     assert re.search(r"[+-]0\.9\d\d x0\*x1", text)
     assert "rows held out of the fit: 77" in text
     assert "numpy" in text
-    assert "<td>n_features</td><td>1</td>" in text
+    assert '<td class="text">n_features</td><td class="text">1</td>' in text
+    assert "run_file" not in text
     assert text.count("data:image/svg+xml;base64,") == 2
 
 
@@ -70,6 +71,16 @@ def test_a_page_fetches_nothing(fitted):
     text = report.run_page(fitted)
     assert not re.search(r"https?://", text)
     assert not re.search(r"<(script|link|iframe)", text)
+
+
+def test_numbers_stand_to_the_right_words_to_the_left_and_prose_is_wrapped():
+    rows = [{"route": "ours", "seconds": 0.5, "times": np.nan}]
+    rows += [{"route": "other", "seconds": 2e-6, "times": 4}]
+    section = Section("s", lines=["a sentence", "a  b\n1  2"], tables={"t": Table.of(rows)})
+    text = page("title", [section], {})
+    assert '<th class="text">route</th><th>seconds</th><th>times</th>' in text
+    assert '<td class="text">other</td><td>2e-06</td><td>4</td>' in text
+    assert '<pre class="prose">a sentence</pre>\n<pre>a  b\n1  2</pre>' in text
 
 
 def test_a_run_that_cannot_be_shown_is_one_line_and_exit_status_2(tmp_path, capsys):

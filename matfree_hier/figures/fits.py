@@ -58,7 +58,11 @@ def _draw_overlaps(recovery: Recovery, axes: Axes) -> None:
                 places, o, reach, fmt="o", color=colour, markerfacecolor=fill, capsize=3, label=label
             )
     axes.set_ylim(-0.03, 1.03)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if len(quality.overlaps):
+        axes.set_xlim(-0.5, len(quality.overlaps) - 0.5)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    else:
+        _say_none(axes)
     axes.set_xlabel("feature")
     axes.set_ylabel("overlap with the true ones")
     axes.set_title("Overlaps, 90 % intervals")
@@ -75,6 +79,8 @@ def _draw_weights(recovery: Recovery, axes: Axes) -> None:
         axes.set_yscale("log")
         plain_ticks(axes.xaxis)
         plain_ticks(axes.yaxis)
+    else:
+        _say_none(axes)
     if np.isfinite(law.gamma):
         label = f"k^-{law.gamma:.2f}"
         axes.plot(ranks, law.scale * ranks**-law.gamma, color=GREY, label=label)
@@ -102,6 +108,12 @@ def _draw_errors(recovery: Recovery, n_samples: int, relative_mse: float, axes: 
     axes.set_ylabel("error / variance of labels")
     axes.set_title("Error to expect")
     _legend(axes)
+
+
+def _say_none(axes: Axes) -> None:
+    axes.text(0.5, 0.5, "no feature is clearly there", ha="center", transform=axes.transAxes)
+    axes.set_xticks([])
+    axes.set_yticks([])
 
 
 def _legend(axes: Axes) -> None:

@@ -134,7 +134,7 @@ def plot_recovery(
     if samples_over_threshold is None:
         x = np.arange(1.0, len(found) + 1)
         axes.set_xlabel("feature k")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     else:
         x = same_length("samples_over_threshold", samples_over_threshold, found)
         if x.min() <= 0:
@@ -196,6 +196,8 @@ def plot_history(history: History, *, tol: float | None = None, axes: Axes | Non
     if tol is not None:
         axes.axhline(tol, color=GREY, linestyle="--", linewidth=1, label="tol")
     axes.set_yscale("log")
+    axes.set_xlim(left=0.0)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.set_xlabel("passes over the data")
     axes.set_ylabel("residual / ||C||")
     axes.set_title("Convergence")
