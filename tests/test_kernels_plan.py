@@ -147,7 +147,7 @@ assert contraction.VECTOR_BYTES == {width}
 for dtype, tolerance in (("float32", 2e-6), ("float64", 1e-14)):
     X = samples(107, 6, dtype)
     phi = oracle.features(X, 3)
-    for k in (1, 2, 5, 17):
+    for k in (1, 2, 3, 5, 17):
         V, G = block(56, k, dtype), block(107, k, dtype)
         assert error(forward(X, V, 3), phi, V) < tolerance
         assert error(backward(X, G, 3), phi.T, G) < tolerance
