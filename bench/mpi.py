@@ -9,15 +9,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from matfree_hier.bench.experiment import format_table
-from matfree_hier.bench.grid import Case, Check, Entry, Grid, Point, Summary, run_grid
+from matfree_hier.bench.experiment import format_table, size_text
+from matfree_hier.bench.grid import Case, Check, Entry, Grid, Point, Summary, run_grid, solved
 from matfree_hier.bench.measure import run_isolated
 from matfree_hier.comm import team_of
+from matfree_hier.divided import DividedOperator, costs, divided_eigenpairs
+from matfree_hier.eigen import top_eigenpairs
 from matfree_hier.figures.style import BLUE, ORANGE, error_bars
 from matfree_hier.operator import MomentOperator
 from matfree_hier.wording import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
@@ -34,6 +38,8 @@ def run(options: Options) -> list[str]:
 def points(case: Case) -> list[Point]:
     """Return a point for each way to divide samples and each number of ranks."""
     shared = {key: case[key] for key in ("degree", "n_inputs", "n", "k", "dtype", "rounds")}
+    if "grids" in case:
+        return [shared | {"mode": "grid", "grid": grid, "ranks": grid[0] * grid[1]} for grid in case["grids"]]
     return [shared | {"mode": mode, "ranks": ranks} for mode in case["modes"] for ranks in case["ranks"]]
 
 
@@ -45,7 +51,8 @@ def cost(point: Point) -> float:
 def compute(point: Point, seed: int) -> dict[str, Any]:
     """Time products on ranks and on rank 0 alone, in processes of their own of one thread each."""
     arguments = {"point": dict(point), "seed": seed}
-    return run_isolated("matfree_hier.bench.mpi:products", arguments, threads=1, ranks=point["ranks"])
+    name = "divided" if point["mode"] == "grid" else "products"
+    return run_isolated(f"matfree_hier.bench.mpi:{name}", arguments, threads=1, ranks=point["ranks"])
 
 
 def products(point: dict[str, Any], seed: int) -> dict[str, Any]:
@@ -101,6 +108,43 @@ def products(point: dict[str, Any], seed: int) -> dict[str, Any]:
     return result
 
 
+def divided(point: dict[str, Any], seed: int) -> dict[str, Any]:
+    """Compare products and eigenpairs on vectors divided over a grid of ranks with those of rank 0 alone."""
+    from mpi4py import MPI
+
+    comm = MPI.COMM_WORLD
+    rows, columns = point["grid"]
+    counts = np.diff(point["n"] * np.arange(rows + 1) // rows).tolist()
+    options = {"degree": point["degree"], "dtype": point["dtype"]}
+    mine = _share(point, counts, seed, comm.Get_rank() // columns)
+    C = DividedOperator(*mine, comm=comm, grid=(rows, columns), **options)
+    V = np.random.default_rng(seed).standard_normal((C.shape[0], point["k"])).astype(point["dtype"])
+    seconds, part = [], V[C.lo : C.hi]
+    for _ in range(point["rounds"]):
+        started = time.perf_counter()
+        part = C.matmat(V[C.lo : C.hi])
+        seconds.append(time.perf_counter() - started)
+    pairs = divided_eigenpairs(C, 2, tol=1e-10, seed=seed, max_passes=400)
+    parts, found = comm.gather(part) or [], pairs.gather()
+    if found is None:
+        return {}
+    shares = [_share(point, counts, seed, row) for row in range(rows)]
+    X, y = (np.concatenate(arrays) for arrays in zip(*shares, strict=True))
+    whole = MomentOperator(X, y, **options)
+    exact, together = whole @ V, np.empty_like(V)
+    for (lo, hi), rows_of_rank in zip(C.parts, parts, strict=True):
+        together[lo:hi] = rows_of_rank
+    alone = solved(top_eigenpairs(whole, 2, tol=1e-10, method="dense"))
+    apart = 1.0 - np.abs(np.sum(alone.eigenvectors * found.eigenvectors, axis=0))
+    return {
+        "seconds": float(np.median(seconds)),
+        "error": float(np.abs(together - exact).max() / np.abs(exact).max()),
+        "eigenvalues": float(np.abs(alone.eigenvalues - found.eigenvalues).max() / abs(alone.eigenvalues[0])),
+        "vectors": float(apart.max()),
+        "n_passes": float(found.n_passes),
+    }
+
+
 def _share(
     point: dict[str, Any], counts: list[int], seed: int, rank: int
 ) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -112,6 +156,8 @@ def _share(
 
 def summarise(case: Case, entries: list[Entry]) -> Summary:
     """Return efficiencies and shares of communication, with checks where the case asks for them."""
+    if "grids" in case:
+        return _on_grids(case, entries)
     rows = []
     for mode in case["modes"]:
         for ranks in case["ranks"]:
@@ -158,6 +204,75 @@ def summarise(case: Case, entries: list[Entry]) -> Summary:
         if "max_transfer" in case:
             checks.append(Check(f"{name}: share of transfers", row["transfer"], case["max_transfer"]))
     return Summary(rows, lines, checks, {"efficiency": draw(case, rows)})
+
+
+def _on_grids(case: Case, entries: list[Entry]) -> Summary:
+    """Return how far grids of ranks are from one rank, and what they would take at larger sizes."""
+    rows = [
+        {"grid": f"{e.point['grid'][0]} x {e.point['grid'][1]}", "seed": e.seed, **e.values} for e in entries
+    ]
+    table = [
+        [row["grid"], f"{row['seconds']:.3f}"]
+        + [f"{row[key]:.1e}" for key in ("error", "eigenvalues", "vectors")]
+        for row in rows
+    ]
+    headers = ["rows x columns", "product: s", "product", "eigenvalues", "1 - cosine"]
+    lines = [
+        "Vectors divided over a grid of ranks, beside rank 0 alone: relative differences",
+        format_table(headers, table),
+        "",
+        costs_table(case["costs"]),
+    ]
+    checks = [
+        Check(f"{row['grid']} ranks: {what}", row[name], case[bound])
+        for row in rows
+        for name, what, bound in (
+            ("error", "difference of products", "max_error"),
+            ("vectors", "1 - cosine of eigenvectors", "max_error"),
+        )
+    ]
+    return Summary(rows, lines, checks)
+
+
+def costs_table(case: Mapping[str, Any]) -> str:
+    """Return what `divided_eigenpairs` takes of a rank on several grids, computed by `divided.costs`."""
+    size = comb(case["n_inputs"] + case["degree"] - 1, case["degree"])
+    lines = []
+    for rows, columns in case["grids"]:
+        names = ("k", "block_size", "max_basis")
+        taken = costs(
+            size,
+            case["n"],
+            case["n_inputs"],
+            rows=rows,
+            columns=columns,
+            **{name: case[name] for name in names},
+        )
+        lines.append(
+            [
+                f"{rows} x {columns}",
+                size_text(taken.memory),
+                size_text(taken.vectors),
+                size_text(taken.samples),
+                size_text(taken.product_received),
+                size_text(taken.solver_received),
+                f"{taken.product_operations:.1e}",
+            ]
+        )
+    headers = [
+        "rows x columns",
+        "memory",
+        "vectors",
+        "samples",
+        "product receives",
+        "solver receives",
+        "operations",
+    ]
+    title = (
+        f"A rank and a pass at q = {case['degree']}, d = {case['n_inputs']}, D = {size:,}, n = {case['n']:,},"
+        f" {case['k']} pairs, blocks of {case['block_size']}, a basis of {case['max_basis']}, float32:"
+    )
+    return f"{title}\n{format_table(headers, lines)}"
 
 
 def draw(case: Case, rows: list[dict[str, Any]]) -> Figure:

@@ -1,10 +1,14 @@
 """The experiment mpi."""
 
+import re
+
 import pytest
 import ranks
 
 from matfree_hier.bench import measure, mpi
+from matfree_hier.bench.experiment import size_text
 from matfree_hier.bench.grid import Entry
+from matfree_hier.divided import costs
 
 CASE = {
     "degree": 2,
@@ -33,6 +37,29 @@ def test_products_on_two_ranks_are_timed_and_agree(mode):
     assert 0.0 < values["transfer"] < 1.0
     single = values["seconds_alone"] / values["seconds"]
     assert values["efficiency"] == pytest.approx(single if mode == "weak" else single / 2, rel=1.0)
+
+
+GRIDS = CASE | {"grids": [[2, 2]], "costs": {"degree": 3, "n_inputs": 50, "n": 10**6, "k": 4}}
+GRIDS["costs"] |= {"block_size": 8, "max_basis": 40, "grids": [[1, 1], [2, 4]]}
+
+
+@pytest.mark.skipif(not ranks.available(), reason="mpiexec is not installed")
+def test_vectors_divided_over_a_grid_agree_with_one_rank():
+    pytest.importorskip("mpi4py")
+    (point,) = mpi.points(GRIDS)
+    summary = mpi.summarise(GRIDS, [Entry(point, 5, mpi.compute(point, 5))])
+    assert [check.what for check in summary.checks] == [
+        "2 x 2 ranks: difference of products",
+        "2 x 2 ranks: 1 - cosine of eigenvectors",
+    ]
+    assert all(check.met for check in summary.checks), summary.checks
+
+
+def test_the_table_of_costs_is_that_of_the_formulas():
+    text = mpi.costs_table(GRIDS["costs"])
+    taken = costs(22_100, 10**6, 50, k=4, block_size=8, max_basis=40, rows=2, columns=4)
+    assert f"D = {22_100:,}" in text
+    assert re.search(rf"^2 x 4 +{re.escape(size_text(taken.memory))} ", text, flags=re.MULTILINE)
 
 
 def test_weak_scaling_is_judged_by_efficiency_and_by_transfers():
