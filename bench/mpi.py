@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from matfree_hier.bench.experiment import format_table, size_text
+from matfree_hier.bench.experiment import format_table
 from matfree_hier.bench.grid import Case, Check, Entry, Grid, Point, Summary, run_grid, solved
 from matfree_hier.bench.measure import run_isolated
 from matfree_hier.comm import team_of
-from matfree_hier.divided import DividedOperator, costs, divided_eigenpairs
+from matfree_hier.divided import DividedOperator, cost_table, divided_eigenpairs
 from matfree_hier.eigen import top_eigenpairs
 from matfree_hier.figures.style import BLUE, ORANGE, error_bars
 from matfree_hier.operator import MomentOperator
@@ -221,7 +221,7 @@ def _on_grids(case: Case, entries: list[Entry]) -> Summary:
         "Vectors divided over a grid of ranks, beside rank 0 alone: relative differences",
         format_table(headers, table),
         "",
-        costs_table(case["costs"]),
+        costs_of(case["costs"]),
     ]
     checks = [
         Check(f"{row['grid']} ranks: {what}", row[name], case[bound])
@@ -234,45 +234,16 @@ def _on_grids(case: Case, entries: list[Entry]) -> Summary:
     return Summary(rows, lines, checks)
 
 
-def costs_table(case: Mapping[str, Any]) -> str:
-    """Return what `divided_eigenpairs` takes of a rank on several grids, computed by `divided.costs`."""
+def costs_of(case: Mapping[str, Any]) -> str:
+    """Return what `divided_eigenpairs` takes of a rank on several grids, by the formulas of `divided`."""
     size = comb(case["n_inputs"] + case["degree"] - 1, case["degree"])
-    lines = []
-    for rows, columns in case["grids"]:
-        names = ("k", "block_size", "max_basis")
-        taken = costs(
-            size,
-            case["n"],
-            case["n_inputs"],
-            rows=rows,
-            columns=columns,
-            **{name: case[name] for name in names},
-        )
-        lines.append(
-            [
-                f"{rows} x {columns}",
-                size_text(taken.memory),
-                size_text(taken.vectors),
-                size_text(taken.samples),
-                size_text(taken.product_received),
-                size_text(taken.solver_received),
-                f"{taken.product_operations:.1e}",
-            ]
-        )
-    headers = [
-        "rows x columns",
-        "memory",
-        "vectors",
-        "samples",
-        "product receives",
-        "solver receives",
-        "operations",
-    ]
+    n_samples, grids = case["ratio"] * size, [(rows, columns) for rows, columns in case["grids"]]
+    sizes = {name: case[name] for name in ("k", "block_size", "max_basis")}
     title = (
-        f"A rank and a pass at q = {case['degree']}, d = {case['n_inputs']}, D = {size:,}, n = {case['n']:,},"
-        f" {case['k']} pairs, blocks of {case['block_size']}, a basis of {case['max_basis']}, float32:"
+        f"A rank at q = {case['degree']}, d = {case['n_inputs']}, D = {size:,}, n = {n_samples:,}:"
+        " memory, bytes received in a pass, operations of a pass"
     )
-    return f"{title}\n{format_table(headers, lines)}"
+    return f"{title}\n{cost_table(size, n_samples, case['n_inputs'], grids=grids, **sizes)}"
 
 
 def draw(case: Case, rows: list[dict[str, Any]]) -> Figure:

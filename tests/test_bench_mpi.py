@@ -1,14 +1,13 @@
 """The experiment mpi."""
 
-import re
+from pathlib import Path
 
 import pytest
 import ranks
 
 from matfree_hier.bench import measure, mpi
-from matfree_hier.bench.experiment import size_text
+from matfree_hier.bench.experiment import load_scenarios
 from matfree_hier.bench.grid import Entry
-from matfree_hier.divided import costs
 
 CASE = {
     "degree": 2,
@@ -39,7 +38,7 @@ def test_products_on_two_ranks_are_timed_and_agree(mode):
     assert values["efficiency"] == pytest.approx(single if mode == "weak" else single / 2, rel=1.0)
 
 
-GRIDS = CASE | {"grids": [[2, 2]], "costs": {"degree": 3, "n_inputs": 50, "n": 10**6, "k": 4}}
+GRIDS = CASE | {"grids": [[2, 2]], "costs": {"degree": 3, "n_inputs": 50, "ratio": 10, "k": 4}}
 GRIDS["costs"] |= {"block_size": 8, "max_basis": 40, "grids": [[1, 1], [2, 4]]}
 
 
@@ -55,11 +54,11 @@ def test_vectors_divided_over_a_grid_agree_with_one_rank():
     assert all(check.met for check in summary.checks), summary.checks
 
 
-def test_the_table_of_costs_is_that_of_the_formulas():
-    text = mpi.costs_table(GRIDS["costs"])
-    taken = costs(22_100, 10**6, 50, k=4, block_size=8, max_basis=40, rows=2, columns=4)
-    assert f"D = {22_100:,}" in text
-    assert re.search(rf"^2 x 4 +{re.escape(size_text(taken.memory))} ", text, flags=re.MULTILINE)
+def test_the_table_of_costs_of_the_scenario_is_that_of_the_page():
+    text = mpi.costs_of(load_scenarios("mpi")["cases"]["grids"]["costs"])
+    title, table = text.split("\n", 1)
+    assert "D = 999,800,616, n = 9,998,006,160" in title
+    assert table in (Path(__file__).parent.parent / "docs" / "divided.md").read_text(encoding="utf-8")
 
 
 def test_weak_scaling_is_judged_by_efficiency_and_by_transfers():
