@@ -16,6 +16,8 @@ from matfree_hier.sources.convert import check_table_size, pick_columns
 from matfree_hier.sources.files import FileStamp, check_file, reading, unchanged
 from matfree_hier.status import InputError
 
+_SLAB_ROWS = 256
+
 
 class ParquetSource(SampleSource):
     """Columns of a Parquet file; rows are put together batch by batch.
@@ -69,9 +71,7 @@ class ParquetSource(SampleSource):
     ) -> Iterator[Chunk]:
         names = [*self.columns, *([str(self.target_name)] if labels else [])]
         for first, batch in self._batches(start, stop, names):
-            X = np.empty((batch.num_rows, self.n_inputs), self.dtype)
-            for j, name in enumerate(self.columns):
-                X[:, j] = _numbers(batch.column(names.index(name)))
+            X = _side_by_side([_numbers(batch.column(j)) for j in range(self.n_inputs)], self.dtype)
             y = np.array(_numbers(batch.column(len(names) - 1)), np.float64) if labels else None
             yield Chunk(first, X, y)
 
@@ -109,9 +109,21 @@ class ParquetSource(SampleSource):
         return y
 
 
+def _side_by_side(columns: list[NDArray[Any]], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return columns as a matrix in C order, some rows at a time: what is written stays in the cache."""
+    X = np.empty((len(columns[0]), len(columns)), dtype)
+    for first in range(0, len(X), _SLAB_ROWS):
+        rows = slice(first, first + _SLAB_ROWS)
+        for j, column in enumerate(columns):
+            X[rows, j] = column[rows]
+    return X
+
+
 def _numbers(column: Any) -> NDArray[Any]:
     """Turn an Arrow column into numbers; a missing value becomes NaN, which `validate` finds."""
     kind = str(column.type)
+    if kind in ("float", "double") and not column.null_count:
+        return np.asarray(column)
     target = kind if kind in ("float", "double") else "float" if kind == "halffloat" else "double"
     array: NDArray[Any] = column.cast(target, safe=False).to_numpy(zero_copy_only=False)
     return array
