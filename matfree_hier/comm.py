@@ -153,7 +153,7 @@ class Team:
     def _serve(self) -> Any:
         """Answer commands until the session ends."""
         while True:
-            with self._to_the_end():
+            with self.to_the_end():
                 command = self._heard()
                 if command[0] == "call":
                     self._answer(*command[1:])
@@ -399,19 +399,20 @@ class Team:
         self._thread = threading.get_ident()
         _working.append(self)
         try:
-            with self._to_the_end():
+            with self.to_the_end():
                 yield
         finally:
             _working.pop()
 
     @contextmanager
-    def _to_the_end(self) -> Iterator[None]:
+    def to_the_end(self) -> Iterator[None]:
         """End all ranks if this one breaks off between messages: the others would wait for ever."""
         try:
             yield
         except BaseException:
-            traceback.print_exc()
-            self.comm.Abort(1)
+            if self.size > 1:
+                traceback.print_exc()
+                self.comm.Abort(1)
             raise
 
     @contextmanager

@@ -367,6 +367,25 @@ def test_a_signal_to_one_rank_ends_the_solve_on_all_after_the_pass() -> None:
     assert run_ranks(4, interrupted) == [(Status.INTERRUPTED, 6.0, 4)] * 4
 
 
+def breaking_off(comm: Any) -> None:
+    C = operator(comm, (1, 2), *SIZES[0])
+    whole = DividedRows.dot
+
+    def dot(self: DividedRows, V: Array, W: Array) -> Array:
+        if comm.Get_rank() == 1:
+            msg = "no memory for inner products"
+            raise MemoryError(msg)
+        return whole(self, V, W)
+
+    DividedRows.dot = dot
+    divided_eigenpairs(C, k=2)
+
+
+def test_an_error_outside_of_products_ends_all_ranks() -> None:
+    with pytest.raises(AssertionError, match="no memory for inner products"):
+        run_ranks(2, breaking_off, timeout=50)
+
+
 def test_a_grid_of_one_rank_is_one_process() -> None:
     from mpi4py import MPI
 
@@ -374,6 +393,9 @@ def test_a_grid_of_one_rank_is_one_process() -> None:
     V = block(C.shape[0], 3)
     X, y = samples(*SIZES[0][::2])
     np.testing.assert_array_equal(C.matmat(V), MomentOperator(X, y, degree=SIZES[0][1]) @ V)
+    C.grid.along_row = None
+    with pytest.raises(AttributeError), C.grid.team.to_the_end():  # nobody waits for this rank
+        C.grid.along_row.Barrier()
     with pytest.raises(ValueError, match="`grid` must have as many places as there are ranks, 1, got 1 x 2"):
         operator(MPI.COMM_SELF, (1, 2), *SIZES[0])
     with pytest.raises(TypeError, match="`comm` must be a communicator of mpi4py, got None"):

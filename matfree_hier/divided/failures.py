@@ -40,14 +40,11 @@ class Failures:
         """Whether this rank knows of a failure, its own or another's; other ranks may not know of it yet."""
         return self.error is not None or bool(self.comm.Iprobe(tag=_ALARM))
 
-    def settle(self) -> None:
-        """End the work of all ranks: all call this, and all raise the same error if there was one.
+    def settled(self) -> BaseException | None:
+        """End the work of all ranks, which all call this; return the same error on all, None without one.
 
-        Raises
-        ------
-        Exception
-            The one of the lowest rank, with its number; an `InputError` before others, since sums carry NaN
-            of one rank's samples to all.
+        It is the one of the lowest rank, with its number; an `InputError` before others, since sums carry
+        NaN of one rank's samples to all.
         """
         told = None if self.error is None else messages.portable(self.error)
         errors = self.comm.allgather(told)
@@ -58,6 +55,7 @@ class Failures:
         for alarm in self._alarms:
             alarm.wait()
         self.error, self._alarms = None, []
-        if failed:
-            first = min(failed, key=lambda rank: (not isinstance(errors[rank], InputError), rank))
-            raise messages.from_rank(errors[first], first)
+        if not failed:
+            return None
+        first = min(failed, key=lambda rank: (not isinstance(errors[rank], InputError), rank))
+        return messages.from_rank(errors[first], first)

@@ -173,9 +173,7 @@ class DividedOperator:
         self._trace: float = (second - size * total) / scale
         self.shift = -second / (scale * size) if self.center_trace else -total / scale
         self._exponent = int(np.frexp(max(row.sums[2] for row in rows))[1])
-        failures = Failures(self.grid.comm)
-        failures.attempt(lambda: self._share.scale(self._exponent))
-        failures.settle()
+        self.grid.team.exchange("DividedOperator", lambda: self._share.scale(self._exponent))
 
     def trace(self) -> float:
         """Return the trace of the operator before centring, (1/n) sum t_i (|F(x_i)|^2 - D) / sqrt 2."""
@@ -203,12 +201,15 @@ class DividedOperator:
         given, exponents = self._checked(V)
         if not given.shape[1]:
             return np.zeros(given.shape, self.dtype)
-        block, total = self._gathered(np.ldexp(given, -exponents)), np.zeros((self._width, given.shape[1]))
-        failures = Failures(self.grid.comm)
-        self._share.add_product(block, total, failures)
-        product = self._scattered(total)
-        failures.attempt(lambda: self._finish(product, given, exponents))
-        failures.settle()
+        with self.grid.team.to_the_end():
+            block = self._gathered(np.ldexp(given, -exponents))
+            total, failures = np.zeros((self._width, given.shape[1])), Failures(self.grid.comm)
+            self._share.add_product(block, total, failures)
+            product = self._scattered(total)
+            failures.attempt(lambda: self._finish(product, given, exponents))
+            failure = failures.settled()
+        if failure is not None:
+            raise failure
         return product.astype(self.dtype, copy=False)
 
     @property

@@ -104,7 +104,8 @@ def divided_eigenpairs(
     -------
     DividedPairs
         Residuals are recomputed by a product, and `status` says how the run ended: an error on any rank is
-        `Status.OPERATOR_FAILED` on all, with the message of that rank.
+        `Status.OPERATOR_FAILED` on all, with the message of that rank. An error outside of products, such as
+        want of memory, ends all ranks.
 
     Raises
     ------
@@ -132,7 +133,7 @@ def divided_eigenpairs(
             )
             raise ValueError(msg)
     rows = DividedRows(C.grid.comm, C.shape[0], C.lo, C.hi)
-    with single_threaded_blas(), team.few_threads(), Interrupts() as interrupts:
+    with single_threaded_blas(), team.few_threads(), Interrupts() as interrupts, team.to_the_end():
         products = Products(operator)
         solver = BlockKrylov(products, heard[0], space=Space(rows))
         outcome = solver.run(should_stop=lambda: any(C.grid.comm.allgather(interrupts.requested)))
