@@ -62,10 +62,19 @@ def block(size: int, k: int) -> Array:
     return V * 10.0 ** np.arange(-k, k, 2)  # columns of different scale
 
 
+@pytest.fixture(autouse=True, scope="module")
+def compiled_kernels() -> None:
+    """Fill the cache of compiled kernels, which otherwise every rank would compile."""
+    d, q, n = SIZES[0]
+    for dtype in ("float64", "float32"):
+        X, y = samples(d, n, dtype)
+        MomentOperator(X, y, degree=q) @ np.ones((78, 5))
+
+
 @cache
 def solved(grid: tuple[int, int]) -> list[dict[str, Any]]:
     """Return what tests look at from each rank: starting ranks is what takes time."""
-    return run_ranks(grid[0] * grid[1], everything, grid)
+    return run_ranks(grid[0] * grid[1], everything, grid, timeout=120)
 
 
 def everything(comm: Any, grid: tuple[int, int]) -> dict[str, Any]:
