@@ -12,7 +12,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import matfree_hier as mh
 from matfree_hier.comm import launched, team_of, world
-from matfree_hier.sources import TeacherSource
+from matfree_hier.sources import SampleSource, TeacherSource
+from matfree_hier.sources.chunks import Chunk
 
 pytest.importorskip("mpi4py")
 pytestmark = pytest.mark.skipif(not ranks.available(), reason="mpiexec is not installed")
@@ -203,6 +204,54 @@ def test_an_error_on_one_rank_is_raised_on_all_and_names_the_rank(tmp_path):
         assert said["afterwards"]
         assert said["in the middle"] == ("ArithmeticError", "Rank 1: a label too many")
         assert said["option"][1].startswith("Rank 1: `link` must be one of")
+
+
+class _Unreliable(SampleSource):
+    """Samples in memory whose reading fails at some chunk from now on."""
+
+    def __init__(self, X, y):
+        super().__init__(len(X), [f"x{j}" for j in range(X.shape[1])], X.dtype, "y")
+        self.X, self.y, self.left = X, y, None
+
+    def _blocks(self, start, stop, rows, labels):
+        for first in range(start, stop, 200):
+            last = min(first + 200, stop)
+            if self.left is not None:
+                self.left -= 1
+                if self.left < 0:
+                    msg = "the disk is gone"
+                    raise OSError(msg)
+            yield Chunk(first, self.X[first:last], self.y[first:last] if labels else None)
+
+
+def _fail_at_random(comm, rounds):
+    """Return what calls came to, round by round, and whether a product is still what it was."""
+    rank, size = comm.Get_rank(), comm.Get_size()
+    source = _Unreliable(*_own(rank))
+    C = mh.MomentOperator(source, degree=2, comm=comm)
+    before, came = C @ _block(), []
+    rng = np.random.default_rng(8)  # the same on every rank
+    for _ in range(rounds):
+        who, at, both, solves = rng.integers(size), rng.integers(30), rng.random() < 0.3, rng.random() < 0.5
+        source.left = int(at) if rank == who or (both and rank == size - 1) else None
+        status = []
+
+        def solve(status=status):
+            status.append(mh.top_eigenpairs(C, 4, tol=1e-12, block_size=4, method="krylov").status.name)
+
+        raised = _raised(solve if solves else lambda: [C @ _block() for _ in range(4)])
+        came.append(status[0] if status else raised)
+        source.left = None
+    return came, np.array_equal(C @ _block(), before)
+
+
+def test_faults_at_random_places_leave_ranks_together():
+    by_rank = ranks.run_ranks(3, _fail_at_random, 25)
+    for came, same in by_rank:
+        assert came == by_rank[0][0]
+        assert same
+    assert {"OPERATOR_FAILED", "CONVERGED", None} <= {c for c in by_rank[0][0] if not isinstance(c, tuple)}
+    assert {c for c in by_rank[0][0] if isinstance(c, tuple)} >= {("OSError", "Rank 1: the disk is gone")}
 
 
 def _killed(comm):
