@@ -232,7 +232,12 @@ def _fail_at_random(comm, rounds):
     before, came = C @ _block(), []
     rng = np.random.default_rng(8)  # the same on every rank
     for _ in range(rounds):
-        who, at, both, solves = rng.integers(size), rng.integers(30), rng.random() < 0.3, rng.random() < 0.5
+        who, at, both, solves = (
+            rng.integers(size + 1),
+            rng.integers(40),
+            rng.random() < 0.2,
+            rng.random() < 0.5,
+        )
         source.left = int(at) if rank == who or (both and rank == size - 1) else None
         status = []
 
