@@ -127,10 +127,12 @@ class LatentShare:
             len(range(-start % stride, part.n_samples, stride))
             for part, start in zip(samples.parts, samples.starts, strict=True)
         )
+        widest = max(width, 3 * len(signs))  # what `move` may make of it
         check_memory(
-            self.n_kept * width * samples.dtype.itemsize + 40 * n, f"Latents of {self.n_kept} samples"
+            self.n_kept * widest * samples.dtype.itemsize + 40 * n, f"Latents of {self.n_kept} samples"
         )
-        self.L = np.empty((self.n_kept, width), samples.dtype)
+        self._memory = np.empty(self.n_kept * widest, samples.dtype)
+        self.L = self._shaped(width)
         self.h = np.empty(n)
         self.residuals, self.slopes = np.empty(n), np.empty(n)
         self.a, self.b = np.empty(0), np.empty(0)
@@ -242,15 +244,17 @@ class LatentShare:
         """Go to h(t), and bring the kept latents of the factor and of the last step up to date."""
         self.h += t * self.a + t * t * self.b
         k = A.shape[1]
-        new = self.L
-        if new.shape[1] != 3 * k:  # the last step had another number of columns
-            new = np.empty((len(self.L), 3 * k), self.L.dtype)
-        for start in range(0, len(self.L), _BLOCK):
+        old, new = self.L, self._shaped(3 * k)  # in the same memory: the last step may have had other columns
+        starts = range(0, len(old), _BLOCK)
+        for start in starts if new.shape[1] <= old.shape[1] else reversed(starts):
             rows = slice(start, start + _BLOCK)
-            V = self.L[rows] @ A
-            new[rows, :k] = self.L[rows, :k] + self.L.dtype.type(t) * V
-            new[rows, k : 2 * k] = V
+            V = old[rows] @ A
+            U = old[rows, :k] + old.dtype.type(t) * V
+            new[rows, :k], new[rows, k : 2 * k] = U, V
         self.L = new
+
+    def _shaped(self, width: int) -> NDArray[Any]:
+        return self._memory[: self.n_kept * width].reshape(self.n_kept, width)
 
     def rescale(self, scale: float) -> None:
         """Multiply h by a factor."""

@@ -154,6 +154,7 @@ class Refinement:
             if sensing.n_steps == REVIEW:
                 self.factor, self.previous = self._reviewed(sensing.factor), sensing.previous
                 watcher.keep(self)
+                del sensing  # its latents, before there are others
                 sensing = self._sensing(self.train)
             sensing.step(self._ridge(sensing, self.error))
             self._judge(sensing.factor, self.step + 1, sensing)
@@ -172,6 +173,7 @@ class Refinement:
             if sensing.n_steps == REVIEW:
                 self.factor, self.previous = sensing.factor, sensing.previous
                 watcher.keep(self)
+                del sensing  # its latents, before there are others
                 sensing = self._sensing(self.all)
             # How much larger the error is on samples not fitted to is known from the search.
             sensing.step(self._ridge(sensing, self.optimism * sensing.error))
