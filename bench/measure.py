@@ -35,6 +35,7 @@ PACKAGES = (
     "pyamg",
     "matplotlib",
     "threadpoolctl",
+    "torch",
 )
 # Variables that steer a thread pool or a choice of BLAS kernel: a measurement starts without them.
 THREAD_VARIABLES = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
