@@ -146,18 +146,24 @@ def _recovered(case: Case, entries: list[Entry]) -> Summary:
             f"{row['weakest']:.3f}",
             f"{row['n_passes']:.3g}",
             f"{row['seconds']:,.0f}",
+            f"{row['processor_seconds_a_pass']:.0f}",
             size_text(row["peak_bytes"]),
             size_text(row["data_bytes"]),
             f"{row['gflops']:.1f}",
             f"{row['share']:.2f}",
+            f"{row['solve_gflops'] / row['blas_gflops']:.2f}",
         ]
         for row in rows
     ]
-    headers = ["seed", "overlap^2", "weakest", "passes", "seconds", "memory", "data", "GFlop/s", "of BLAS"]
+    headers = ["seed", "overlap^2", "weakest", "passes", "seconds", "s a pass", "memory", "data"]
+    headers += ["GFlop/s", "of BLAS", "whole solve"]
     lines = [
         f"q = {case['degree']}, d = {case['n_inputs']}, D = {size:,}, n = {case['n_samples']:,}",
         f"the dense d^q x d^q matrix would take {size_text(dense)}",
         format_table(headers, table),
+        "",
+        "seconds: of the clock; s a pass: of the processor, the solver's own work included;",
+        "GFlop/s, of BLAS: of one product, beside a square one by BLAS; whole solve: its share likewise.",
     ]
     worst = min(row["weakest"] for row in rows)
     return Summary(rows, lines, [Check("weakest overlap", worst, case["min_overlap"], at_least=True)])
