@@ -94,7 +94,7 @@ def test_every_scenario_is_of_one_kind_and_in_a_preset():
 
 @pytest.mark.long
 def test_a_file_larger_than_the_address_space_allowed_is_fitted(tmp_path):
-    case = {"degree": 1, "n_inputs": 500, "n_samples": 800_000, "limit_bytes": 1_600_000_000, "seeds": 1}
+    case = {"degree": 1, "n_inputs": 500, "n_samples": 900_000, "limit_bytes": 1_750_000_000, "seeds": 1}
     (point,) = outofcore.points(case)
     values = outofcore.compute(point, 5, tmp_path)
     summary = outofcore.summarise(case, [Entry(point, 5, values)])
