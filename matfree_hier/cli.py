@@ -8,6 +8,7 @@ import shlex
 import sys
 import time
 import traceback
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -31,7 +32,7 @@ from matfree_hier.status import InputError, NotConverged, RunFileError
 from matfree_hier.store import RunFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -78,7 +79,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     comm: Any = None
     try:
         comm = world()
-        args = _parser().parse_args(arguments)
+        with _heard_once(comm):
+            args = _parser().parse_args(arguments)
         status: int = DONE if _is_idle(args, comm) else args.run(args)
         sys.stdout.flush()
     except SystemExit as stop:  # of argparse: --help, --version, bad arguments
@@ -100,6 +102,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             comm.Abort(MISSED)
         raise
     return status
+
+
+@contextmanager
+def _heard_once(comm: Any) -> Iterator[None]:
+    """Let rank 0 alone print what the parser has to say."""
+    if comm is None or comm.Get_rank() == 0:
+        yield
+        return
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        yield
 
 
 def _is_idle(args: argparse.Namespace, comm: Any) -> bool:
@@ -411,7 +423,7 @@ def _forecast(model: HierarchicalSpectralRegressor, train: SampleSource) -> str:
     for rows in (X[:1], X):  # the first call compiles
         started = time.perf_counter()
         adjoint(rows, project(rows, block, degree, model.dtype), degree, model.dtype)
-        seconds = (time.perf_counter() - started) * n / len(X)
+        seconds = (time.perf_counter() - started) * n / len(X) / train.shares.count
     dense, tensor = (_bytes(float(side) ** 2 * item) for side in (size, d**degree))
     memory, passes = _bytes(blocks + samples), _USUAL_PASSES
     return f"""{n} rows to fit, {d} inputs, degree {degree}: D = {size}, {k} vectors

@@ -13,6 +13,7 @@ keeps its state, a fit ends with the message on all ranks.
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
 import threading
@@ -27,9 +28,13 @@ import numba
 import numpy as np
 
 from matfree_hier import buffers, messages
+from matfree_hier.blas import single_threaded_blas
 
 if TYPE_CHECKING:
     from types import FrameType
+
+OFFERED = 0
+"""Key of what ranks bring to a session: gone at its end."""
 
 _HEADER, _STATUS, _VERDICT, _STOP, _ROWS = 81, 82, 83, 84, 85  # tags of messages
 _FIRST_PAUSE, _LONGEST_PAUSE = 2e-5, 2e-3  # seconds between two looks for a message: waiting takes no core
@@ -69,7 +74,7 @@ class Team:
         self._dropped: list[int] = []
         self.known: Mapping[str, Any] = {}
         self._in_session = False
-        self._interrupted = False
+        self._interrupted, self._honoured, self._signal = False, False, 0
         self._statuses: dict[int, Any] = {}
         self._thread = 0
         self._lock, self._command_lock = threading.RLock(), threading.Lock()
@@ -111,11 +116,13 @@ class Team:
         """
         if self._in_session:
             return run([local()])
-        with self._lock, self._signals(), self.few_threads():
+        with self._lock, self._signals(), self.few_threads(), single_threaded_blas():
             self.known = known or {}
-            self._interrupted = False
-            found = self.exchange(name, local)
-            return self._lead(run, found) if self.rank == 0 else self._serve()
+            try:
+                found = self.exchange(name, local)
+                return self._lead(run, found) if self.rank == 0 else self._serve()
+            finally:
+                self.objects.pop(OFFERED, None)
 
     def exchange(self, name: str, local: Callable[[], Any]) -> list[Any]:
         """Call something on each rank and return the list of results on all; an error is raised on all."""
@@ -140,15 +147,18 @@ class Team:
         self._in_session = True
         try:
             result = run(found)
-            final = messages.pack(("return", result), self.known)
+            final = messages.pack(("return", result, self._dropped, self._honoured), self.known)
         except BaseException as error:
-            self._announce(messages.pack(("raise", messages.portable(error))))
+            with self._at_work():
+                ended = ("raise", messages.portable(error), self._dropped, self._honoured)
+                self._announce(messages.pack(ended))
             raise
         else:
-            self._announce(final)
+            with self._at_work():
+                self._announce(final)
             return result
         finally:
-            self._in_session = False
+            self._in_session, self._dropped = False, []
 
     def _serve(self) -> Any:
         """Answer commands until the session ends."""
@@ -157,10 +167,14 @@ class Team:
                 command = self._heard()
                 if command[0] == "call":
                     self._answer(*command[1:])
-            if command[0] == "return":
-                return command[1]
+                    continue
+                for old in command[2]:
+                    self.objects.pop(old, None)
+                if command[3]:
+                    self._honour()
             if command[0] == "raise":
                 raise command[1]
+            return command[1]
 
     # --- commands, on rank 0 -------------------------------------------------------------------------------
 
@@ -189,7 +203,7 @@ class Team:
         by_row : sequence of ndarray
             Arrays of an entry a sample, of which each rank gets those of its own.
         bounds : sequence of int
-            Sample bounds[r] is the first of rank r.
+            Sample bounds[r] is the first of rank r; may be empty without `by_row` and `placed`.
         gather : {"all", "sum", "keep"}
             Whether the results come to rank 0 as a list, as the sum of arrays, or stay under a new key.
         placed : bool
@@ -201,15 +215,21 @@ class Team:
         -------
         list, ndarray or int
         """
+        if not self._in_session:
+            msg = (
+                "Samples on several ranks are read by calls that every rank makes, as of a `MomentOperator`."
+            )
+            raise RuntimeError(msg)
         with self._command_lock:
             new_key = self._new_key() if gather == "keep" else -1
             shapes = [(array.shape[1:], array.dtype) for array in by_row]
-            dropped, self._dropped = self._dropped, []
+            dropped = list(self._dropped)
             details = (key, function, arguments, shapes, list(bounds), gather, placed, only, new_key, dropped)
             message = messages.pack(("call", *details), self.known)
             with self._at_work():
                 started = time.perf_counter()
                 self._announce(message)
+                del self._dropped[: len(dropped)]
                 rows = [np.ascontiguousarray(a[bounds[0] : bounds[1]]) for a in by_row]
                 for rank in range(1, self.size):
                     if only in (None, rank):
@@ -249,7 +269,7 @@ class Team:
         for rank in ranks:
             self.comm.send((failure is None, stopped), rank, _VERDICT)
         if failure is not None:
-            self._interrupted = False
+            self._honour()
             return None, failure
         started = time.perf_counter()
         try:
@@ -296,7 +316,7 @@ class Team:
             return
         with self._at_work():
             started = time.perf_counter()
-            n_rows = bounds[self.rank + 1] - bounds[self.rank]
+            n_rows = bounds[self.rank + 1] - bounds[self.rank] if shapes else 0
             rows = [np.empty((n_rows, *shape), dtype) for shape, dtype in shapes]
             for array in rows:
                 buffers.receive(self.comm, array, 0)
@@ -313,7 +333,7 @@ class Team:
             counts, stopped = self._awaited(0, _VERDICT)
             if stopped:
                 self.comm.recv(source=0, tag=_STOP)
-                self._interrupted = False  # a signal goes to all ranks, and one is enough
+                self._honour()
             if not counts:
                 return
             started = time.perf_counter()
@@ -422,19 +442,26 @@ class Team:
             yield
             return
         numbers = (signal.SIGINT, signal.SIGTERM)
+        self._interrupted, self._honoured, self._signal = False, False, 0
         previous = [signal.signal(number, self._signalled) for number in numbers]
         try:
             yield
         finally:
             for number, handler in zip(numbers, previous, strict=True):
                 signal.signal(number, handler)
+            if self._signal and not self._honoured:
+                signal.raise_signal(self._signal)  # too late for this call: the caller's affair
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:
-        del number, frame
-        self._interrupted = True
+        del frame
+        self._interrupted, self._signal = True, number
         if self.rank == 0 and self._in_session and not _working:
-            self._interrupted = False
+            self._honour()
             raise KeyboardInterrupt
+
+    def _honour(self) -> None:
+        """Take signals to this rank as heard: one goes to all ranks, and that it stops one is enough."""
+        self._interrupted, self._honoured = False, True
 
     @contextmanager
     def few_threads(self) -> Iterator[None]:
@@ -481,6 +508,7 @@ def team_of(comm: Any) -> Team | None:
         raise TypeError(msg)
     if comm.Get_size() == 1:
         return None
+    _teams[:] = [team for team in _teams if team.given != MPI.COMM_NULL]  # which their owner has freed
     for team in _teams:
         if MPI.Comm.Compare(comm, team.given) == MPI.IDENT:
             return team
@@ -490,13 +518,20 @@ def team_of(comm: Any) -> Team | None:
 
 def collectively(function: _F) -> _F:
     """Make a function of an operator a call that every rank makes, where its samples are on ranks."""
+    first = next(iter(inspect.signature(function).parameters))
 
     @wraps(function)
-    def call(operator: Any, *arguments: Any, **options: Any) -> Any:
+    def call(*arguments: Any, **options: Any) -> Any:
+        operator: Any = arguments[0] if arguments else options.get(first)
         team: Team | None = getattr(operator, "team", None)
         if team is None:
-            return function(operator, *arguments, **options)
-        return team.collective(function.__qualname__, lambda _: function(operator, *arguments, **options))
+            return function(*arguments, **options)
+
+        def run(_: list[Any]) -> tuple[Any, float]:
+            return function(*arguments, **options), operator.n_applied
+
+        result, operator.n_applied = team.collective(function.__qualname__, run)
+        return result
 
     return cast("_F", call)
 
@@ -508,7 +543,9 @@ def between_chunks() -> None:
 
 
 def note_interrupt() -> bool:
-    """Note a signal for the command at work, if there is one; it ends between two chunks."""
+    """Note a signal that the caller heeds; return whether a command is at work, which ends between chunks."""
+    for team in _teams:
+        team._honoured = team._honoured or team._in_session
     if not _working:
         return False
     _working[-1]._interrupted = True

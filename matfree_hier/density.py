@@ -15,8 +15,8 @@ import scipy.linalg
 from scipy.sparse.linalg import aslinearoperator
 from tqdm import tqdm
 
+from matfree_hier.blas import single_threaded_blas
 from matfree_hier.comm import collectively
-from matfree_hier.operator import single_threaded_blas
 from matfree_hier.packing import check_memory
 from matfree_hier.wording import counted
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
+from matfree_hier.blas import single_threaded_blas
 from matfree_hier.comm import collectively
 from matfree_hier.interrupts import Interrupts
 from matfree_hier.metric import Metric
-from matfree_hier.operator import MomentOperator, single_threaded_blas
+from matfree_hier.operator import MomentOperator
 from matfree_hier.progress import SolveProgress
 from matfree_hier.result import EigenResult, History
 from matfree_hier.solvers import peers

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, RegressorMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from matfree_hier.blas import single_threaded_blas
 from matfree_hier.comm import team_of
 from matfree_hier.fitting.assess import OperatorLabels, assess_candidates, assess_refinement
 from matfree_hier.fitting.fitfile import FitFile
@@ -24,7 +25,7 @@ from matfree_hier.fitting.spectral import Candidates, find_candidates, with_oper
 from matfree_hier.fitting.stages import LinearPart, Outcome, fit_linear, refine_readout
 from matfree_hier.fitting.survey import survey
 from matfree_hier.labels import LabelTransform, forget_sizes
-from matfree_hier.operator import MomentOperator, project, single_threaded_blas
+from matfree_hier.operator import MomentOperator, project
 from matfree_hier.packing import check_size, multi_index
 from matfree_hier.recovery import Recovery
 from matfree_hier.shares import joined
@@ -234,12 +235,15 @@ class HierarchicalSpectralRegressor(TransformerMixin, RegressorMixin, BaseEstima
             check_options(self)
             if ranks.rank == 0:
                 self._check_run_file()
+            else:
+                seed_of(self.random_state)  # which draws from a generator, on rank 0 in `_fitted_to`
             return offer(ranks, open_for_fit(self, X, y))
 
         def run(offered: list[Any]) -> Fitted:
             return self._fitted_to(gathered(ranks, offered))
 
         known = {"link": self.link, "label_transform": self.label_transform}
+        known["slope"] = getattr(self.link, "derivative", None)
         self._adopt(team.collective("HierarchicalSpectralRegressor.fit", run, opened, known))
         return self
 

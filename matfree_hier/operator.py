@@ -7,14 +7,13 @@ O(D k) besides a tile of samples, whatever n is.
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
 from math import sqrt
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from scipy.sparse.linalg import LinearOperator
-from threadpoolctl import ThreadpoolController
 
+from matfree_hier.blas import single_threaded_blas
 from matfree_hier.comm import team_of
 from matfree_hier.labels import fit_label_transform
 from matfree_hier.moment import MomentShare, feature_sums, latents, squared_norms
@@ -32,7 +31,7 @@ from matfree_hier.shares import joined
 from matfree_hier.sources.ranks import gathered, offer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from numpy.typing import ArrayLike, DTypeLike, NDArray
 
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
 else:
     _Operator = LinearOperator
 
-__all__ = ["MomentOperator", "adjoint", "project", "single_threaded_blas"]
+__all__ = ["MomentOperator", "adjoint", "project"]
 
 
 class _SymmetricOperator(_Operator):
@@ -166,16 +165,19 @@ class MomentOperator(_SymmetricOperator):
         if self.team is None:
             self._build(open_samples(X, y), *options)
             return
-        team = self.team
+        team, own = self.team, []
+
+        def bring() -> Any:
+            own.append(open_samples(X, y))
+            return offer(team, own[0])
 
         def build(offered: list[Any]) -> dict[str, Any]:
             self._build(gathered(team, offered), *options)
             return self._state()
 
-        known = {"label_transform": label_transform}
-        state = team.collective("MomentOperator", build, lambda: offer(team, open_samples(X, y)), known)
+        state = team.collective("MomentOperator", build, bring, {"label_transform": label_transform})
         if team.rank:
-            self._take(state, team)
+            self._take(state, team, own[0])
 
     def _build(
         self,
@@ -225,11 +227,11 @@ class MomentOperator(_SymmetricOperator):
         )  # fmt: skip
         return {name: getattr(self, name) for name in names}
 
-    def _take(self, state: dict[str, Any], team: Team) -> None:
+    def _take(self, state: dict[str, Any], team: Team, source: SampleSource) -> None:
         """Be what rank 0 has built; the source is this rank's own."""
         super().__init__(state["dtype"], state["shape"])  # type: ignore[call-arg]
         self.__dict__.update(state)
-        self.team, self.source, self._lock = team, team.objects[0], threading.Lock()
+        self.team, self.source, self._lock = team, source, threading.Lock()
 
     def _together(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """Call a method on rank 0, of samples on several ranks; every rank gets the result."""
@@ -267,6 +269,10 @@ class MomentOperator(_SymmetricOperator):
         """Passes over the data so far: samples touched / n. One ``C @ V`` is 1, whatever k."""
         return self._n_applied
 
+    @n_applied.setter
+    def n_applied(self, passes: float) -> None:
+        self._n_applied = passes
+
     def restricted(self, start: int, stop: int) -> MomentOperator:
         """Return the operator of samples start..stop-1 alone, with this one's fitted label transform."""
         if not 0 <= start < stop <= self.n_samples:
@@ -283,9 +289,10 @@ class MomentOperator(_SymmetricOperator):
         if self.team is None:
             build()
             return new
-        state = self.team.collective("MomentOperator.restricted", lambda _: build())
+        known = {"label_transform": self.label_transform}
+        state = self.team.collective("MomentOperator.restricted", lambda _: build(), known=known)
         if self.team.rank:
-            new._take(state, self.team)
+            new._take(state, self.team, self.source)
         return new
 
     def tensor(self) -> TensorOperator:
@@ -377,9 +384,18 @@ class TensorOperator(_SymmetricOperator):
     """
 
     def __init__(self, moment: MomentOperator) -> None:
-        self.moment = moment
+        self.moment, self.team = moment, moment.team
         size = check_size(moment.n_inputs, moment.degree, tensor=True)
         super().__init__(moment.dtype, (size, size))  # type: ignore[call-arg]
+
+    @property
+    def n_applied(self) -> float:
+        """Passes over the data so far."""
+        return self.moment.n_applied
+
+    @n_applied.setter
+    def n_applied(self, passes: float) -> None:
+        self.moment.n_applied = passes
 
     def _apply(self, V: NDArray[Any]) -> NDArray[Any]:
         d, q = self.moment.n_inputs, self.moment.degree
@@ -461,33 +477,6 @@ def adjoint(
     exponents = exponents_of(block)
     W = source.shares.sum(feature_sums, size, degree, kind, exponents, by_row=[block])
     return require_finite(W, source).reshape(size, *G.shape[1:])
-
-
-class _Blas:
-    """Who wants BLAS at one thread now: the first one in sets the limit, the last one out lifts it."""
-
-    lock = threading.Lock()
-    users = 0
-    limit: Any = None
-
-
-@contextmanager
-def single_threaded_blas() -> Iterator[None]:
-    """Hold BLAS at one thread, so that D x k products have the same bits whatever the machine.
-
-    Contexts may nest, and overlap between threads.
-    """
-    with _Blas.lock:
-        if not _Blas.users:
-            _Blas.limit = ThreadpoolController().limit(limits=1, user_api="blas")
-        _Blas.users += 1
-    try:
-        yield
-    finally:
-        with _Blas.lock:
-            _Blas.users -= 1
-            if not _Blas.users:
-                _Blas.limit.restore_original_limits()
 
 
 def _operands(

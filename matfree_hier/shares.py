@@ -27,6 +27,8 @@ class LocalShares:
         A source, or what is made of one.
     """
 
+    count = 1
+
     def __init__(self, target: Any) -> None:
         self.target = target
 
@@ -76,11 +78,12 @@ class RankShares:
     key : int
         Of the ranks' objects.
     bounds : sequence of int
-        Sample bounds[r] is the first of rank r.
+        Sample bounds[r] is the first of rank r; empty where ranks have no run of samples, but several.
     """
 
     def __init__(self, team: Team, key: int, bounds: Sequence[int]) -> None:
         self.team, self.key, self.bounds = team, key, [int(bound) for bound in bounds]
+        self.count = team.size
         weakref.finalize(self, team.discard, key)
 
     def moved(self, bounds: Sequence[int]) -> RankShares:
@@ -154,8 +157,7 @@ def together(shares: Sequence[Shares], function: Callable[..., Any], *arguments:
         tuple(share.key for share in ranked), _on_rank, (starts, function, *arguments),
         bounds=range(first.team.size + 1), gather="keep", placed=True,
     )  # fmt: skip
-    n_samples = sum(share.bounds[-1] for share in ranked)
-    return RankShares(first.team, key, [0] * first.team.size + [n_samples])
+    return RankShares(first.team, key, [])
 
 
 def _on_rank(

@@ -2,8 +2,10 @@
 
 import os
 import signal
+import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -141,6 +143,55 @@ def test_fits_on_ranks_are_fits_of_all_samples(n):
             assert mine[1:] == theirs[1:]
 
 
+def _with_few(comm):
+    """Fit fewer samples than fill the blocks of every rank, and shares without any."""
+    X, y = _teacher().sample(14, 3)
+    options = {"estimator": "spectral", "n_features": 1, "dtype": "float64"}
+    model = mh.HierarchicalSpectralRegressor(2, comm=comm, **options).fit(X, y)
+    C = mh.MomentOperator(X[:2], y[:2], degree=2, comm=comm)
+    return model.predict(X), C @ _block(), C.restricted(1, 2) @ _block()
+
+
+def test_ranks_may_have_no_samples():
+    alone = _with_few(None)
+    for found in ranks.run_ranks(3, _with_few):
+        for mine, theirs in zip(found, alone, strict=True):
+            assert_allclose(mine, theirs, rtol=0, atol=1e-9)
+
+
+def _as_given(comm, path):
+    """Use an operator in the ways that are easily forgotten."""
+    C = mh.MomentOperator(_samples(), degree=2, label_transform=lambda y: np.tanh(y), comm=comm)
+    pairs = mh.top_eigenpairs(C=C, k=2, method="krylov")
+    tensor = mh.top_eigenpairs(C.tensor(), k=2, run_file=path)
+    part = C.restricted(500, 900)
+    applied = C.n_applied  # on all ranks, of solves too
+    said = [_raised(lambda: C.source.labels()) if comm.Get_rank() == 0 else None]
+    again = []
+
+    def callback(_):
+        again.append(_raised(lambda: mh.MomentOperator(*_own(3), degree=2, comm=comm)))
+
+    mh.top_eigenpairs(C, 2, method="krylov", callback=callback)
+    other = comm.Dup()
+    team_of(other)
+    other.Free()
+    shape = (C @ _block()).shape
+    return pairs.eigenvalues, tensor.eigenvalues, part @ _block(), applied, said, again[:1], shape
+
+
+def test_operators_on_ranks_are_used_as_others_are(tmp_path):
+    by_rank = ranks.run_ranks(2, _as_given, str(tmp_path / "run.h5"))
+    for found in by_rank:
+        assert_allclose(found[0], found[1], rtol=1e-6)
+        assert_array_equal(found[2], by_rank[0][2])
+        assert found[3] == by_rank[0][3]
+        assert found[6] == (36, 3)
+    assert by_rank[0][4][0][0] == "RuntimeError"
+    assert "calls that every rank makes" in by_rank[0][4][0][1]
+    assert "`comm` must not be given where only rank 0 runs" in by_rank[0][5][0][1]
+
+
 # --- what goes wrong ---------------------------------------------------------------------------------------
 
 
@@ -273,7 +324,7 @@ def test_a_killed_rank_ends_the_job_with_a_message():
 
 
 def _solve(comm, path, stops):
-    """Solve with a run file; SIGTERM comes to the last rank after some passes."""
+    """Solve with a run file; SIGTERM comes after some passes."""
     C = mh.MomentOperator(_samples(), degree=2, comm=comm)
     passes = []
 
@@ -342,6 +393,30 @@ def test_a_command_that_cannot_be_done_says_so_once(tmp_path):
     ended = ranks.mpiexec(2, _command("fit", tmp_path / "none.npz"))
     assert ended.returncode == 2
     assert ended.stderr.count("There is no file") == 1
+
+
+def test_a_fit_that_gets_sigterm_is_gone_on_with_by_another_number_of_ranks(tmp_path):
+    X, y = _teacher(20).sample(60_000, 3)
+    np.savez(tmp_path / "data.npz", X=X, y=y)
+    out = tmp_path / "run.h5"
+    command = _command("fit", tmp_path / "data.npz", "--dtype", "float64", "--tol", "1e-10", "--out", out)
+    started = [str(ranks.MPIEXEC), "-n", "2", *command]
+    job = subprocess.Popen(started, stderr=subprocess.PIPE, text=True, env=ranks.environment())
+    checkpoint = out.with_name("run.h5.checkpoint")
+    until = time.monotonic() + 60.0
+    while not out.exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    time.sleep(1.0)
+    job.send_signal(signal.SIGTERM)
+    _, errors = job.communicate(timeout=60.0)
+    if job.returncode:  # a fast machine may have been done
+        assert job.returncode == 130, errors
+        assert errors.count("Interrupted. To resume") == 1
+    ended = ranks.mpiexec(3, command)
+    assert ended.returncode == 0, ended.stderr
+    assert not checkpoint.exists()
+    model = mh.HierarchicalSpectralRegressor.load(out)
+    assert model.score(*_teacher(20).sample(1000, 8)) > 0.9
 
 
 # --- teams -------------------------------------------------------------------------------------------------

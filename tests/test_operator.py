@@ -18,11 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.sparse.linalg import aslinearoperator, eigsh
-from threadpoolctl import threadpool_info
 
 from matfree_hier import packing
 from matfree_hier.labels import LabelTransform, input_sizes
-from matfree_hier.operator import MomentOperator, adjoint, project, single_threaded_blas
+from matfree_hier.operator import MomentOperator, adjoint, project
 from matfree_hier.sources import open_source
 from matfree_hier.status import InputError
 from tests import oracle
@@ -466,25 +465,6 @@ def test_every_number_of_threads_gives_the_same_bits() -> None:
     assert counts == ("1", "2", "4")
     assert len(digests[0]) == hashlib.sha256().digest_size * 2
     assert len(set(digests)) == 1
-
-
-def blas_threads() -> list[int]:
-    return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
-
-
-def test_blas_is_held_to_one_thread_until_the_last_user_leaves() -> None:
-    before = blas_threads()
-    assert before
-    first, second = single_threaded_blas(), single_threaded_blas()
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
-    assert set(blas_threads()) == {1}
-    second.__exit__(None, None, None)
-    assert blas_threads() == before
-    with pytest.raises(KeyError), single_threaded_blas():
-        raise KeyError
-    assert blas_threads() == before
 
 
 # ---- project and adjoint ---------------------------------------------------------------------------------

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from matfree_hier import buffers
+from matfree_hier.blas import single_threaded_blas
 from matfree_hier.divided.rows import DividedRows
 from matfree_hier.interrupts import Interrupts
-from matfree_hier.operator import single_threaded_blas
 from matfree_hier.packing import check_memory
 from matfree_hier.result import EigenResult
 from matfree_hier.solvers.arguments import require_one_of, resolved_options

@@ -75,7 +75,9 @@ class FitFile:
         self, path: str | os.PathLike[str], arguments: Mapping[str, Any], seed: int, source: SampleSource
     ) -> None:
         self.path, self.source = path, source
-        self.arguments = {name: value for name, value in arguments.items() if name != "progress"}
+        self.arguments = {
+            name: value for name, value in arguments.items() if name not in ("progress", "comm")
+        }
         without = ("progress", "run_file", "max_passes", "random_state", "comm")
         self._configuration = {
             name: _storable(value) for name, value in arguments.items() if name not in without

@@ -365,7 +365,7 @@ def materialised(source: SampleSource, dtype: Any, limit: int) -> SampleSource:
 
 def _materialised(source: SampleSource, dtype: Any, limit: int) -> SampleSource:
     n_bytes = source.n_samples * source.n_inputs * np.dtype(dtype).itemsize
-    if n_bytes > limit:
+    if n_bytes > limit or not source.n_samples:  # none is what a rank may have of a small part
         return source
     X = np.empty((source.n_samples, source.n_inputs), dtype)
     y = np.empty(source.n_samples)

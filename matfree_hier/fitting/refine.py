@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from tqdm import tqdm
 
+from matfree_hier.blas import single_threaded_blas
 from matfree_hier.checks import integer
 from matfree_hier.fitting.prepare import split
 from matfree_hier.fitting.refinement import Refined, Refinement
 from matfree_hier.links import AnyLink
 from matfree_hier.links import link as named_link
 from matfree_hier.operands import MAX_DEGREE
-from matfree_hier.operator import single_threaded_blas
 from matfree_hier.packing import check_size
 from matfree_hier.status import Status
 

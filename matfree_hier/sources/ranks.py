@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from matfree_hier.comm import Team
+from matfree_hier.comm import OFFERED, Team
 from matfree_hier.messages import is_picklable
 from matfree_hier.shares import LocalShares, RankShares, Shares
 from matfree_hier.sources.base import SampleSource
@@ -36,7 +36,7 @@ class Description(NamedTuple):
 
 def offer(team: Team, source: SampleSource) -> Description:
     """Put this rank's samples where `gathered` takes them from, and describe them; on every rank."""
-    team.objects[0] = source
+    team.objects[OFFERED] = source
     return Description(
         source.n_samples,
         source.input_names,
@@ -66,6 +66,9 @@ def gathered(team: Team, offered: Sequence[Description]) -> SampleSource:
     InputError
         If columns differ, or some ranks but not all were given the same samples.
     """
+    if len(offered) != team.size:
+        msg = "`comm` must not be given where only rank 0 runs, as in a callback of a solve."
+        raise RuntimeError(msg)
     first = offered[0]
     for rank, other in enumerate(offered):
         _check_alike(first, other, rank)
@@ -82,7 +85,9 @@ def gathered(team: Team, offered: Sequence[Description]) -> SampleSource:
     if not alike:
         bounds = [0, *np.cumsum([each.n_samples for each in offered]).tolist()]
     ranks = range(team.size + 1)
-    key = team.command(0, _taken, (bounds if alike else None,), bounds=ranks, gather="keep", placed=True)
+    key = team.command(
+        OFFERED, _taken, (bounds if alike else None,), bounds=ranks, gather="keep", placed=True
+    )
     source = RankSource(RankShares(team, key, bounds), first)
     if alike:
         source._fingerprint = first.fingerprint
@@ -90,7 +95,17 @@ def gathered(team: Team, offered: Sequence[Description]) -> SampleSource:
 
 
 def _taken(source: SampleSource, rank: int, bounds: list[int] | None) -> SampleSource:
-    return source if bounds is None else source.slice(bounds[rank], bounds[rank + 1])
+    if bounds is None:
+        return source
+    share = source.slice(bounds[rank], bounds[rank + 1])
+    if share is not source and source._labels is not None:  # all, which the fingerprint took
+        share._labels = source._labels[bounds[rank] : bounds[rank + 1]].copy()
+        source._labels = None
+    return share
+
+
+def _validate(source: SampleSource) -> None:
+    source.validate()
 
 
 def _cut(n_samples: int, size: int) -> list[int]:
@@ -166,7 +181,7 @@ class RankSource(SampleSource):
         return np.concatenate(self._shares.each(_labels))[start:stop]
 
     def _scan(self) -> None:
-        self._shares.each(SampleSource.validate)
+        self._shares.each(_validate)
 
     def slice(self, start: int = 0, stop: int | None = None) -> SampleSource:
         """Give samples ``start:stop`` as a source of their own."""
