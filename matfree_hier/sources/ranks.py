@@ -37,16 +37,7 @@ class Description(NamedTuple):
 def offer(team: Team, source: SampleSource) -> Description:
     """Put this rank's samples where `gathered` takes them from, and describe them; on every rank."""
     team.objects[OFFERED] = source
-    return Description(
-        source.n_samples,
-        source.input_names,
-        source.dtype,
-        source.target_name,
-        source.has_target,
-        source.name,
-        source._validated,
-        source.fingerprint(),
-    )
+    return _described(source, source.fingerprint())
 
 
 def gathered(team: Team, offered: Sequence[Description]) -> SampleSource:
@@ -244,7 +235,7 @@ def _relabelled(source: SampleSource, target_name: str, y: NDArray[np.float64]) 
     return source.with_labels(y, target_name)
 
 
-def _described(source: SampleSource) -> Description:
+def _described(source: SampleSource, fingerprint: str = "") -> Description:
     return Description(
         source.n_samples,
         source.input_names,
@@ -253,5 +244,5 @@ def _described(source: SampleSource) -> Description:
         source.has_target,
         source.name,
         source._validated,
-        "",
+        fingerprint,
     )
