@@ -133,7 +133,7 @@ def _fits(comm):
     return fitted
 
 
-@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("n", [pytest.param(2, marks=pytest.mark.long), 3])
 def test_fits_on_ranks_are_fits_of_all_samples(n):
     alone, by_rank = _fits(None), ranks.run_ranks(n, _fits, timeout=120)
     for fits in by_rank:
@@ -395,6 +395,7 @@ def test_a_command_that_cannot_be_done_says_so_once(tmp_path):
     assert ended.stderr.count("There is no file") == 1
 
 
+@pytest.mark.long
 def test_a_fit_that_gets_sigterm_is_gone_on_with_by_another_number_of_ranks(tmp_path):
     X, y = _teacher(20).sample(60_000, 3)
     np.savez(tmp_path / "data.npz", X=X, y=y)
