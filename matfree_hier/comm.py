@@ -517,7 +517,7 @@ def team_of(comm: Any) -> Team | None:
 
 
 def collectively(function: _F) -> _F:
-    """Make a function of an operator a call that every rank makes, where its samples are on ranks."""
+    """Make a function or method of an operator a call of every rank, where its samples are on ranks."""
     first = next(iter(inspect.signature(function).parameters))
 
     @wraps(function)

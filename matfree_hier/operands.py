@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from matfree_hier.packing import coordinates
 from matfree_hier.sources import SampleSource, open_source
 
 if TYPE_CHECKING:
@@ -52,19 +53,13 @@ def product_dtype(dtype: DTypeLike | None, source: SampleSource) -> np.dtype[Any
 
 def checked_block(V: ArrayLike, name: str, size: int) -> NDArray[Any]:
     """Return finite `V` of shape (size,) or (size, k) as float32 if it is that, as float64 otherwise."""
-    array: NDArray[Any] = np.asarray(V)
-    if array.dtype.kind not in "biuf":
-        msg = f"`{name}` must be real, got dtype {array.dtype}."
-        raise TypeError(msg)
-    if array.ndim not in (1, 2) or len(array) != size:
-        msg = f"`{name}` must have shape ({size},) or ({size}, k), got {array.shape}."
-        raise ValueError(msg)
+    array = coordinates(V, name, size)
     finite = np.isfinite(array)
     if not finite.all():
         bad = tuple(int(i) for i in np.unravel_index(int(np.argmin(finite)), array.shape))
         msg = f"`{name}` must be finite, got {array[bad]} at row {bad[0]}."
         raise ValueError(msg)
-    return array if array.dtype == np.float32 else array.astype(np.float64, copy=False)
+    return array
 
 
 def exponents_of(V: NDArray[Any]) -> NDArray[np.intp]:

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator
 
 from matfree_hier.blas import single_threaded_blas
-from matfree_hier.comm import team_of
+from matfree_hier.comm import collectively, team_of
 from matfree_hier.labels import fit_label_transform
 from matfree_hier.moment import MomentShare, feature_sums, latents, squared_norms
 from matfree_hier.operands import (
@@ -233,35 +233,21 @@ class MomentOperator(_SymmetricOperator):
         self.__dict__.update(state)
         self.team, self.source, self._lock = team, source, threading.Lock()
 
-    def _together(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a method on rank 0, of samples on several ranks; every rank gets the result."""
-        if self.team is None:
-            return call(self, *arguments)
-
-        def run(_: list[Any]) -> tuple[Any, float]:
-            return call(self, *arguments), self._n_applied
-
-        result, self._n_applied = self.team.collective(f"MomentOperator.{call.__name__.strip('_')}", run)
-        return result
-
+    @collectively
     def matvec(self, x: ArrayLike) -> NDArray[Any]:  # type: ignore[override]
         """Apply the operator to one vector, (D,) -> (D,), or to a block, (D, k) -> (D, k).
 
         Where the samples are on several ranks every rank makes this call, and the block is that of rank 0.
         """
-        product: NDArray[Any] = self._together(_SymmetricOperator.matvec, x)
-        return product
+        return super().matvec(x)
 
     def trace(self) -> float:
         """Return the trace of the operator before centring, (1/n) sum t_i (|F(x_i)|^2 - D) / sqrt 2."""
         return self._trace
 
+    @collectively
     def labels(self) -> NDArray[np.float64]:
         """Return the labels as the operator weighs samples by them, transformed: shape (n,)."""
-        labels: NDArray[np.float64] = self._together(MomentOperator._labels)
-        return labels
-
-    def _labels(self) -> NDArray[np.float64]:
         return joined(self._shares.each(MomentShare.labels))
 
     @property
@@ -310,6 +296,7 @@ class MomentOperator(_SymmetricOperator):
         """
         return TensorOperator(self)
 
+    @collectively
     def to_dense(self) -> NDArray[Any]:
         """Form the matrix: small sizes only.
 
@@ -323,10 +310,6 @@ class MomentOperator(_SymmetricOperator):
         MemoryError
             If the matrix is larger than memory; the message states its size.
         """
-        dense: NDArray[Any] = self._together(MomentOperator._to_dense)
-        return dense
-
-    def _to_dense(self) -> NDArray[Any]:
         size = self.shape[0]
         check_memory(2 * 8 * size * size, f"The dense matrix of shape {self.shape}")
         with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
@@ -353,22 +336,14 @@ class MomentOperator(_SymmetricOperator):
             self._n_applied += 1.0
         return require_finite(product, self.source)
 
+    @collectively
     def squared_norms(self) -> NDArray[np.float64]:
         """Return |F(x_i)|^2 of every sample, shape (n,): one reading of the samples, no features."""
-        norms: NDArray[np.float64] = self._together(MomentOperator._squared_norms)
-        return norms
-
-    def _squared_norms(self) -> NDArray[np.float64]:
         return joined(self.source.shares.each(squared_norms, self.degree))
 
+    @collectively
     def sampled_labels(self, step: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the labels and |F|^2/D of every `step`-th sample, each of shape (m,)."""
-        sampled: tuple[NDArray[np.float64], NDArray[np.float64]] = self._together(
-            MomentOperator._sampled_labels, step
-        )
-        return sampled
-
-    def _sampled_labels(self, step: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         labels, norms = zip(*self._shares.each(MomentShare.sampled, step, placed=True), strict=True)
         return joined(list(labels)), joined(list(norms))
 

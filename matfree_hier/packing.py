@@ -281,7 +281,7 @@ def unpack(v: ArrayLike, d: int, q: int) -> NDArray[Any]:
         If the result is larger than memory.
     """
     n_tensor = check_size(d, q, tensor=True)
-    v = _coordinates(v, "v", n_packed(d, q))
+    v = coordinates(v, "v", n_packed(d, q))
     check_memory(n_tensor * v.itemsize * (v.size // len(v)), f"A tensor of {n_tensor} entries")
     block = v.reshape(1, len(v), -1) * _column(unpacking_weights(d, q), v.dtype)
     lead = 1
@@ -319,7 +319,7 @@ def pack(T: ArrayLike, d: int, q: int) -> NDArray[Any]:
         If `T` is not real or not of one of those shapes, or d**q is past 2**63 - 1.
     """
     n_tensor = check_size(d, q, tensor=True)
-    T = _coordinates(T, "T", n_tensor)
+    T = coordinates(T, "T", n_tensor)
     lead = d ** (q - 1)
     block = T.reshape(lead, d, -1)
     for r in range(2, q + 1):  # join the axis before to the r - 1 already packed
@@ -366,7 +366,7 @@ def _column(values: NDArray[np.float64], dtype: np.dtype[Any]) -> NDArray[Any]:
     return values.astype(dtype)[:, np.newaxis]
 
 
-def _coordinates(v: ArrayLike, name: str, n: int) -> NDArray[Any]:
+def coordinates(v: ArrayLike, name: str, n: int) -> NDArray[Any]:
     """Return `v` as a real floating-point array of n rows."""
     array: NDArray[Any] = np.asarray(v)
     if array.dtype.kind not in "biuf":

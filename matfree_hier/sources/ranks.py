@@ -90,7 +90,7 @@ def _taken(source: SampleSource, rank: int, bounds: list[int] | None) -> SampleS
         return source
     share = source.slice(bounds[rank], bounds[rank + 1])
     if share is not source and source._labels is not None:  # all, which the fingerprint took
-        share._labels = source._labels[bounds[rank] : bounds[rank + 1]].copy()
+        share.keep_labels(source._labels[bounds[rank] : bounds[rank + 1]].copy())
         source._labels = None
     return share
 
