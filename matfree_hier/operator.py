@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from matfree_hier.comm import Team
     from matfree_hier.operands import Samples
-    from matfree_hier.sources import Chunk, SampleSource
+    from matfree_hier.sources import SampleSource
 
     Labels: TypeAlias = Callable[..., NDArray[np.float64]]
     _Operator = LinearOperator[np.floating]
@@ -346,10 +346,6 @@ class MomentOperator(_SymmetricOperator):
         """Return the labels and |F|^2/D of every `step`-th sample, each of shape (m,)."""
         labels, norms = zip(*self._shares.each(MomentShare.sampled, step, placed=True), strict=True)
         return joined(list(labels)), joined(list(norms))
-
-    def weigh(self, chunk: Chunk) -> NDArray[np.float64]:
-        """Return the labels of a chunk of the samples, as the operator weighs them: shape (m,)."""
-        return MomentShare(self.source, self.degree, self.dtype, self.label_transform).weigh(chunk)
 
 
 class TensorOperator(_SymmetricOperator):
