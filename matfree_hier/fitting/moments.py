@@ -7,13 +7,13 @@ then judged by cross-validation without another look at the rows. Memory does no
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 Array: TypeAlias = NDArray[np.float64]
 
@@ -143,6 +143,18 @@ class FoldedMoments:
             if i != without:
                 total.merge(moments)
         return total
+
+
+_M = TypeVar("_M", Moments, FoldedMoments)
+
+
+def merged(parts: Iterable[_M]) -> _M:
+    """Return the moments of the rows of all parts, at least one; the first part becomes that."""
+    rest = iter(parts)
+    total = next(rest)
+    for other in rest:
+        total.merge(other)
+    return total
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 from sklearn.preprocessing import QuantileTransformer
 
-from matfree_hier.fitting.moments import BLOCK, Moments, column_scales, shuffled_ranks
+from matfree_hier.fitting.moments import BLOCK, Moments, column_scales, merged, shuffled_ranks
 from matfree_hier.fitting.survey import Survey, survey
 from matfree_hier.sources.arrays import ArraySource
 from matfree_hier.sources.base import Mask, SampleSource
@@ -212,10 +212,8 @@ class Preparation:
 
 def column_moments(source: SampleSource) -> Moments:
     """Mean and scatter of the inputs, in one pass: O(n d^2) time and O(d^2) memory."""
-    parts: list[Moments] = source.shares.each(_column_moments)
-    for other in parts[1:]:
-        parts[0].merge(other)
-    return parts[0]
+    moments: Moments = merged(source.shares.each(_column_moments))
+    return moments
 
 
 def _column_moments(share: SampleSource) -> Moments:

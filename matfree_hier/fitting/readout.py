@@ -17,6 +17,7 @@ from matfree_hier.fitting.moments import (
     Moments,
     choose_columns,
     is_better,
+    merged,
     refit,
     shuffled_ranks,
 )
@@ -193,17 +194,13 @@ def read_squares(
     k = len(features)
     step = max(1, -(-source.n_samples * 2 * k // _ENTRIES))
     parts = source.shares.each(_square_rows, features, degree, source.n_samples, seed, step, placed=True)
-    moments = parts[0][0]
-    for other, _ in parts[1:]:
-        moments.merge(other)
+    moments: FoldedMoments = merged(folded for folded, _ in parts)
     choices = _choices(
         joined([rows for _, rows in parts]), np.ones(k, dtype=bool) if outside is None else outside
     )
     choice, ridge = choose_columns(moments, choices)
     if choice and train is not None:
-        more, *others = train.shares.each(_square_moments, features, degree)
-        for other in others:
-            more.merge(other)
+        more: Moments = merged(train.shares.each(_square_moments, features, degree))
         ridge = refit(moments, more, choices[choice], ridge)
     weights, slopes = ridge.coefficients[:k], ridge.coefficients[k:]
     fit = Readout(features, weights, slopes, ridge.intercept, named_link("identity"), ridge.r2)
