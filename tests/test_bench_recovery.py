@@ -15,7 +15,9 @@ TINY = {
     "seeds": 2,
     "ratios": [4, 80],
     "compared_from": 80,
+    "label_transform": "normalised",
     "max_distance": 0.2,
+    "max_distance_to_law": 0.2,
     "max_disorder": 0.2,
 }
 
@@ -41,7 +43,7 @@ def test_overlaps_rise_with_samples_and_theory_is_near_them(entries):
     assert np.abs(many["weight"]) == pytest.approx(np.abs(few["weight"]))
 
 
-def test_the_summary_has_a_line_for_each_overlap_two_checks_and_a_figure(entries):
+def test_the_summary_has_a_line_for_each_overlap_three_checks_and_a_figure(entries):
     summary = recovery.summarise(TINY, entries)
     assert len(summary.rows) == 2 * 2 * 2
     assert set(summary.rows[0]) == {
@@ -49,6 +51,7 @@ def test_the_summary_has_a_line_for_each_overlap_two_checks_and_a_figure(entries
     }  # fmt: skip
     assert [check.what.partition(",")[0] for check in summary.checks] == [
         "largest |mean overlap - predicted|",
+        "largest |mean overlap - law|",
         "largest rise of the mean overlap to a weaker feature",
     ]
     left, right = summary.figures["recovery"].axes
@@ -73,8 +76,9 @@ def test_order_by_threshold_is_that_of_each_seed():
 
 def test_features_that_are_not_predicted_to_be_found_can_be_left_out():
     mean, predicted = np.array([[0.9, 0.3]]), np.array([[0.8, 0.0]])
-    (everything,) = recovery._distances(TINY, mean, predicted)
-    (found,) = recovery._distances(TINY | {"compared_overlap": 0.25}, mean, predicted)
+    (everything,) = recovery._distances(TINY, "max_distance", "law", mean, predicted)
+    case = TINY | {"compared_overlap": 0.25}
+    (found,) = recovery._distances(case, "max_distance", "law", mean, predicted)
     assert (everything.value, found.value) == pytest.approx((0.3, 0.1))
     assert "features predicted above 0.25" in found.what
 

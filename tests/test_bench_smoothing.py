@@ -30,11 +30,17 @@ def test_the_limit_has_its_kink_at_the_threshold():
     assert overlaps[3] == pytest.approx(0.565, abs=0.02)
 
 
-def test_rounding_is_the_excess_at_the_threshold_and_width_the_area_over_it():
+def test_rounding_is_the_excess_at_the_threshold_and_width_where_it_is_above_half():
     curve = LIMIT + np.array([0.0, 0.0, 0.2, 0.0, 0.0])
     rounding, width = smoothing.measures(RATIOS, curve, LIMIT, 10**9)
     assert rounding == pytest.approx(0.2)
     assert width == pytest.approx(np.log(2.0))
+    assert smoothing.width_at_half(np.arange(5.0), [0.1, 0.4, 0.8, 0.6, 0.2]) == pytest.approx(2.5)
+
+
+@pytest.mark.parametrize("bump", [[0.5, 0.8, 0.1], [0.1, 0.8, 0.5], [0.0, 0.5, 0.8]])
+def test_a_width_that_the_ratios_do_not_hold_is_nan(bump):
+    assert np.isnan(smoothing.width_at_half(np.arange(3.0), bump))
 
 
 def test_a_power_law_is_fitted_exactly_and_its_interval_holds_it():
@@ -56,7 +62,7 @@ def test_the_summary_says_both_laws_and_draws_them(entries):
     assert len(summary.rows) == 2 * 3
     assert {row["n_packed"] for row in summary.rows} == {20, 80}
     assert sum("theory: -1/3" in line for line in summary.lines) == 2
-    assert len(summary.checks) == 2
+    assert len(summary.checks) == 4
     left, right = summary.figures["transition"].axes
     assert "threshold" in left.get_xlabel()
     assert "D" in right.get_xlabel()
@@ -67,7 +73,7 @@ def test_the_summary_says_both_laws_and_draws_them(entries):
     [((-0.4, -0.2), 0.0, 0.1), ((-0.25, -0.09), 0.25 - 1 / 3, 0.08), ((-0.58, -0.42), 0.42 - 1 / 3, 0.08)],
 )
 def test_an_interval_is_judged_by_its_distance_from_theory_and_its_width(interval, gap, half_width):
-    distance, width = smoothing._checks(TINY, interval)
+    distance, width, *_ = smoothing._checks(TINY, [interval, (-0.4, -0.3)])
     assert distance.value == pytest.approx(abs(gap))
     assert width.value == pytest.approx(half_width)
 
