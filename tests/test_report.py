@@ -104,7 +104,10 @@ def test_figures_are_drawn_from_paths_and_from_values_alike(fitted, solve):
     assert report.plot_density(solve).axes[0].get_xlabel() == "eigenvalue"
     assert report.plot_recovery({"recovery": RECOVERY}).axes[0].get_title() == "Recovery of each feature"
     assert report.plot_recovery({"table": TABLE}).axes[0].get_xlabel() == "samples $n$"
-    assert report.plot_collapse({"table": TABLE}).axes[0].get_xlabel() == "samples over threshold, $n / n_k$"
+    assert (
+        report.plot_collapse({"table": TABLE}).axes[0].get_xlabel()
+        == "samples over threshold at large D, $n / n_k$"
+    )
 
 
 def test_a_run_without_what_is_drawn_is_refused():
