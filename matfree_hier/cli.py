@@ -16,12 +16,13 @@ import numpy as np
 from tqdm import tqdm
 
 from matfree_hier import __version__
-from matfree_hier.comm import team_of, world
+from matfree_hier.comm import team_of
 from matfree_hier.estimator import IN_MEMORY, LINEAR_INPUTS, HierarchicalSpectralRegressor
 from matfree_hier.fitting.options import ESTIMATORS
 from matfree_hier.fitting.prepare import PREPARATIONS, advice, split
 from matfree_hier.fitting.spectral import n_candidates
 from matfree_hier.fitting.stages import fit_linear
+from matfree_hier.launcher import world
 from matfree_hier.links import NAMES as LINKS
 from matfree_hier.operands import MAX_DEGREE
 from matfree_hier.operator import adjoint, project
