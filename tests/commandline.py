@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +53,11 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: Any) -> str:
     assert "usage" not in err
     assert "Traceback" not in err
     return err.removeprefix("matfree_hier: ").rstrip()
+
+
+def records(text: str) -> list[dict[str, Any]]:
+    """Return the JSON objects of a text that has one a line."""
+    return [json.loads(line) for line in text.splitlines()]
 
 
 def let_solves_end(monkeypatch: pytest.MonkeyPatch, status: Status) -> None:
