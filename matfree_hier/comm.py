@@ -29,7 +29,6 @@ import numpy as np
 
 from matfree_hier import buffers, messages
 from matfree_hier.blas import single_threaded_blas
-from matfree_hier.launcher import world as world  # noqa: PLC0414 - for bench.child
 
 if TYPE_CHECKING:
     from types import FrameType
