@@ -117,6 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         out=options.out,
         threads=options.threads or usable_cpus(),
         seed=options.seed,
+        presets=load_scenarios(options.experiment)["presets"],
         as_json=options.json,
     )
     try:

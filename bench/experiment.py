@@ -54,6 +54,8 @@ class Options:
         In place of the scenarios' own.
     threads : int
         Threads of the kernels and of BLAS.
+    presets : mapping of str to sequence of str
+        All presets of the experiment with the names of their scenarios.
     records : list of dict
         Every record emitted so far.
     """
@@ -62,6 +64,7 @@ class Options:
     out: Path
     threads: int
     seed: int | None = None
+    presets: Mapping[str, Sequence[str]] = field(default_factory=dict)
     as_json: bool = False
     stream: IO[str] = field(default_factory=lambda: sys.stdout)
     records: list[Mapping[str, Any]] = field(default_factory=list)
@@ -123,6 +126,11 @@ def format_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         lines.append("  ".join([first, *rest]).rstrip())
     lines.insert(1, "  ".join("-" * width for width in widths))
     return "\n".join(lines)
+
+
+def count_of_seconds(spent: Mapping[str, float]) -> str:
+    """Return ``seconds`` and ``processor_seconds`` in words."""
+    return f"{spent['seconds']:,.1f} s ({spent['processor_seconds']:,.1f} s of processor time)"
 
 
 def size_text(n_bytes: float) -> str:

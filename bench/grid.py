@@ -10,20 +10,33 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numba
 import numpy as np
 
-from matfree_hier.bench.experiment import GridInterrupted
-from matfree_hier.bench.measure import machine, to_json, versions
+from matfree_hier.bench.experiment import GridInterrupted, count_of_seconds
+from matfree_hier.bench.measure import ChildError, to_json, versions
+from matfree_hier.bench.record import (
+    Made,
+    Stopwatch,
+    case_record,
+    read_about,
+    sentence,
+    shown,
+    this_machine,
+    write_about,
+)
+from matfree_hier.bench.revision import code_digest, package_digest
 from matfree_hier.page import Section, Table, page
 from matfree_hier.progress import GridProgress
-from matfree_hier.status import Status
+from matfree_hier.status import NotConverged, Status
 from matfree_hier.store import RunFile
+from matfree_hier.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +54,7 @@ Point: TypeAlias = Mapping[str, Any]
 Row: TypeAlias = Mapping[str, Any]
 """One line of the table of results: a number or text by column."""
 
-ENTRY = "entry-"  # of a run file's groups; the rest of the name is the hash of point, seed and version
+ENTRY = "entry-"  # of a run file's groups; the rest of the name is the hash of what decides them
 TABLE = "table"
 ABOUT = "about"
 
@@ -87,12 +100,15 @@ class Summary:
         The run ends with exit status 1 if one is not met.
     figures : mapping of str to Figure
         By name; written as ``SCENARIO-NAME.png``.
+    tables : mapping of str to sequence of mapping
+        Further tables by name; written as ``SCENARIO-NAME.csv`` and stored in the run file.
     """
 
     rows: Sequence[Row]
     lines: Sequence[str] = ()
     checks: Sequence[Check] = ()
     figures: Mapping[str, Figure] = field(default_factory=dict)
+    tables: Mapping[str, Sequence[Row]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -107,7 +123,8 @@ class Grid:
         Scenario to the list of its points.
     compute : callable
         Point and seed to a dict of numbers, text and arrays. A function of its arguments alone: stored
-        entries are taken for what it would return. Solves go through `solved`.
+        entries are taken for what it would return, until its code changes or that of the bench it uses
+        (`revision.definitions_used`). Solves go through `solved`.
     summarise : callable
         Scenario and its entries, in the order of points and then seeds, to a `Summary`.
     cost : callable
@@ -143,8 +160,13 @@ def run_grid(grid: Grid, options: Options) -> list[str]:
     """Run the scenarios of a grid or go on with them, print and write what they show, return what is missed.
 
     Written to the folder `options.out`: the run file ``NAME.h5``, a run for each scenario; the page
-    ``NAME.html``; and in the folder ``NAME`` what is worth keeping, ``SCENARIO.csv``, ``SCENARIO-FIGURE.png``
-    and ``about.json``.
+    ``NAME.html``; and in the folder ``NAME`` what is worth keeping, ``SCENARIO.csv``, ``SCENARIO-TABLE.csv``,
+    ``SCENARIO.txt`` (what is printed), ``SCENARIO-FIGURE.png`` and ``about.json`` (how each scenario was
+    made). Scenarios that an earlier run left there stay, on the page as well if the run file has all their
+    entries.
+
+    A scenario that runs out of memory or misses an accuracy on its way has no result: it is missed, its
+    entries so far are kept, and the others go on.
 
     Raises
     ------
@@ -155,54 +177,156 @@ def run_grid(grid: Grid, options: Options) -> list[str]:
     """
     kept = options.out / grid.name
     kept.mkdir(exist_ok=True)
+    records = read_about(kept / "about.json")
     missed: list[str] = []
     sections: list[Section] = []
+    totals: dict[str, dict[str, Any]] = {}
     for name, case in options.cases.items():
-        with _kernel_threads(_threads(options)):
-            entries = _entries(grid, name, case, options)
-        summary = grid.summarise(case, entries)
-        _emit(options, name, summary)
-        _write(kept, name, summary)
-        sections.append(_section(name, case, summary))
+        try:
+            with _kernel_threads(_threads(options)):
+                entries, record = _computed(grid, name, case, options)
+            summary = grid.summarise(case, entries)
+        except (_NoResultError, MemoryError) as error:
+            missed.append(f"{name}: no result, {_words(error)}")
+            options.emit({"record": "check", "case": name, "what": "it has a result", "met": False})
+            options.say(f"\n{missed[-1]}")
+            sections.append(Section(name, case, checks=[(missed[-1], False)]))
+            continue
+        record["checks"] = [_check_record(check) for check in summary.checks]
+        record["presets"] = [preset for preset, cases in options.presets.items() if name in cases]
+        _emit(options, name, summary, record)
+        _write(kept, name, summary, record)
+        sections.append(_section(name, case, summary, record))
         missed += [f"{name}: {check}." for check in summary.checks if not check.met]
-        with RunFile(options.out / f"{grid.name}.h5", name) as run:
+        with RunFile(_run_file(grid, options), name) as run:
             run.save(TABLE, _columns(summary.rows))
-            run.save(ABOUT, {"experiment": grid.name, "scenario": to_json(case), "versions": versions()})
-    about = _about(options)
-    (kept / "about.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+            for table_name, rows in summary.tables.items():
+                run.save(f"{TABLE}-{table_name}", _columns(rows))
+            about = {"experiment": grid.name, "scenario": to_json(case), "versions": record["versions"]}
+            run.save(ABOUT, about | {"record": to_json(record)})
+        records[name] = record
+        totals = write_about(kept / "about.json", grid.name, records, options.presets)
+    sections += _sections_of_others(grid, options)
+    for preset, spent in totals.items():
+        options.say(f"\npreset {preset}: {counted(spent['cases'], 'case')} in {count_of_seconds(spent)}")
+    about = this_machine() | {"threads": _threads(options)}
     text = page(f"{grid.name}: an experiment of matfree_hier", sections, about)
     (options.out / f"{grid.name}.html").write_text(text, encoding="utf-8")
     return missed
 
 
-def _entries(grid: Grid, name: str, case: Case, options: Options) -> list[Entry]:
-    """Return all entries of a scenario: those of the run file, and the others computed and committed."""
+def _run_file(grid: Grid, options: Options) -> Path:
+    return options.out / f"{grid.name}.h5"
+
+
+class _NoResultError(RuntimeError):
+    """A scenario cannot be completed; entries so far are kept."""
+
+
+def _words(error: Exception) -> str:
+    """Return an error in words; that of memory comes with or without any."""
+    if isinstance(error, MemoryError):
+        return f"out of memory: {error}" if str(error) else "out of memory."
+    return str(error)
+
+
+def _computed(grid: Grid, name: str, case: Case, options: Options) -> tuple[list[Entry], dict[str, Any]]:
+    """Return all entries of a scenario, those of the run file and others computed, and how they were made."""
     first = grid.first_seed if options.seed is None else options.seed
-    seeds = range(first, first + int(case["seeds"]))
-    wanted = [(point, seed, grid.cost(point)) for point in grid.points(case) for seed in seeds]
+    keys = _keys(grid, case, first)
     entries: list[Entry] = []
+    made: list[Made] = []
+    where = None
     with (
-        RunFile(options.out / f"{grid.name}.h5", name) as run,
-        GridProgress(f"{grid.name} {name}", [cost for *_, cost in wanted]) as bar,
+        RunFile(_run_file(grid, options), name) as run,
+        GridProgress(f"{grid.name} {name}", [grid.cost(point) for point, _ in keys.values()]) as bar,
     ):
+        if run.has(ABOUT):
+            where = _where(json.loads(run.load(ABOUT).get("record", "{}")))
         try:
-            for point, seed, _ in wanted:
-                key = ENTRY + _digest(grid.name, point, seed)
-                fresh = not run.has(key)
-                if fresh:
-                    run.save(key, {"seed": seed, "values": grid.compute(point, seed)})
+            for key, (point, seed) in keys.items():
+                if fresh := not run.has(key):
+                    watch = Stopwatch(_threads(options))
+                    values = grid.compute(point, seed)
+                    run.save(key, {"seed": seed, "values": values, "made": watch.read().to_text()})
                     run.commit()
-                entries.append(Entry(point, seed, run.load(key)["values"]))
+                    where = this_machine()
+                entry, how = _loaded(run, key, point, seed)
+                entries.append(entry)
+                made.append(how)
                 bar.update(computed=fresh)
         except KeyboardInterrupt:
-            msg = f"{grid.name} {name}: {len(entries)} of {len(wanted)} entries are kept"
+            msg = f"{grid.name} {name}: {len(entries)} of {len(keys)} entries are kept"
             raise GridInterrupted(msg) from None
-    return entries
+        except (MemoryError, NotConverged, ChildError) as error:
+            msg = f"{len(entries)} of {len(keys)} entries are kept: {_words(error)}"
+            raise _NoResultError(msg) from error
+    _warn_of_other_code(grid, name, made, options)
+    return entries, case_record(case, first, made, where or this_machine())
 
 
-def _digest(experiment: str, point: Point, seed: int) -> str:
-    """Return a name for what decides an entry: a scenario that is changed asks for other entries."""
-    decides = {"experiment": experiment, "point": dict(point), "seed": seed}
+def _keys(grid: Grid, case: Case, first: int) -> dict[str, tuple[Point, int]]:
+    """Return point and seed of each entry of a scenario by its name in the run file."""
+    code = code_digest(grid.compute)
+    seeds = range(first, first + int(case["seeds"]))
+    return {
+        ENTRY + _digest(grid.name, point, seed, code): (point, seed)
+        for point in grid.points(case)
+        for seed in seeds
+    }
+
+
+def _loaded(run: RunFile, key: str, point: Point, seed: int) -> tuple[Entry, Made]:
+    stored = run.load(key)
+    return Entry(point, seed, stored["values"]), Made.from_text(stored["made"])
+
+
+def _where(record: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the machine of a record, or None if it has none."""
+    names = this_machine().keys()
+    return {name: record[name] for name in names} if names <= record.keys() else None
+
+
+def _warn_of_other_code(grid: Grid, name: str, made: Sequence[Made], options: Options) -> None:
+    others = sum(entry.source != package_digest() for entry in made)
+    if others:
+        print(
+            f"{grid.name} {name}: {others} of {len(made)} entries were made before the package "
+            f"was changed; to compute all anew, remove {_run_file(grid, options)} or choose another --out.",
+            file=sys.stderr,
+        )
+
+
+def _sections_of_others(grid: Grid, options: Options) -> list[Section]:
+    """Return the sections of scenarios that earlier runs completed, drawn again from their entries."""
+    with suppress(FileNotFoundError), RunFile(_run_file(grid, options), mode="r") as file:
+        names = [name for name in file.names() if name not in options.cases]
+        return [section for name in names if (section := _stored_section(grid, name, options)) is not None]
+    return []
+
+
+def _stored_section(grid: Grid, name: str, options: Options) -> Section | None:
+    """Return the section of a completed scenario; None if entries are missing or of other code."""
+    with RunFile(_run_file(grid, options), name, mode="r") as run:
+        record = json.loads(run.load(ABOUT).get("record", "{}")) if run.has(ABOUT) else {}
+        if "parameters" not in record:
+            return None
+        case = record["parameters"]
+        with _kernel_threads(int(np.max(record["threads"]))):  # a point may hold them
+            keys = _keys(grid, case, record["first_seed"])
+        if not all(map(run.has, keys)):
+            options.say(f"\n{name} is not on the page any more: its entries were made by other code.")
+            return None
+        entries = [_loaded(run, key, *decides)[0] for key, decides in keys.items()]
+    return _section(name, case, grid.summarise(case, entries), record)
+
+
+def _digest(experiment: str, point: Point, seed: int, code: str) -> str:
+    """Return a name for what decides an entry: a changed scenario or code asks for other entries.
+
+    `code` is that of the experiment. A change elsewhere in the package keeps entries, and is said.
+    """
+    decides = {"experiment": experiment, "point": dict(point), "seed": seed, "code": code}
     decides["version"] = versions()["matfree-hier"]
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:24]
 
@@ -224,25 +348,45 @@ def _kernel_threads(threads: int) -> Iterator[None]:
 # ---- what is shown and written
 
 
-def _emit(options: Options, name: str, summary: Summary) -> None:
+def _emit(options: Options, name: str, summary: Summary, record: Mapping[str, Any]) -> None:
     for row in summary.rows:
         options.emit({"record": "row", "case": name, **row})
     for check in summary.checks:
-        record = {"what": check.what, "value": check.value, "bound": check.bound, "met": check.met}
-        options.emit({"record": "check", "case": name, **record})
+        options.emit({"record": "check", "case": name, **_check_record(check)})
+    options.emit({"record": "made", "case": name, **record})
     options.say(f"\n{name}\n")
-    for line in [*summary.lines, *(f"check: {check}" for check in summary.checks)]:
+    for line in _printed(summary, record):
         options.say(line)
 
 
-def _write(kept: Path, name: str, summary: Summary) -> None:
-    columns = list(summary.rows[0])
-    with (kept / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows([_cell(row[column]) for column in columns] for row in summary.rows)
+def _check_record(check: Check) -> dict[str, Any]:
+    side = "at least" if check.at_least else "at most"
+    record = {"what": check.what, "value": check.value, "side": side, "bound": check.bound, "met": check.met}
+    plain: dict[str, Any] = json.loads(to_json(record))
+    return plain
+
+
+def _printed(summary: Summary, record: Mapping[str, Any]) -> list[str]:
+    """Return what is printed of a scenario, and kept."""
+    return [*summary.lines, *(f"check: {check}" for check in summary.checks), sentence(record)]
+
+
+def _write(kept: Path, name: str, summary: Summary, record: Mapping[str, Any]) -> None:
+    _write_table(kept / f"{name}.csv", summary.rows)
+    for table_name, rows in summary.tables.items():
+        _write_table(kept / f"{name}-{table_name}.csv", rows)
     for figure_name, figure in summary.figures.items():
         figure.savefig(kept / f"{name}-{figure_name}.png", dpi=130)
+    text = "".join(f"{line}\n" for line in _printed(summary, record))
+    (kept / f"{name}.txt").write_text(text, encoding="utf-8")
+
+
+def _write_table(path: Path, rows: Sequence[Row]) -> None:
+    columns = list(rows[0])
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows([_cell(row[column]) for column in columns] for row in rows)
 
 
 def _cell(value: Any) -> str:
@@ -253,25 +397,13 @@ def _columns(rows: Sequence[Row]) -> dict[str, Any]:
     return {name: np.array([row[name] for row in rows]) for name in rows[0]}
 
 
-def _section(name: str, case: Case, summary: Summary) -> Section:
+def _section(name: str, case: Case, summary: Summary, record: Mapping[str, Any]) -> Section:
     return Section(
         title=name,
-        parameters=case,
+        parameters={**case, **shown(record)},
         lines=summary.lines,
         checks=[(str(check), check.met) for check in summary.checks],
         figures=summary.figures,
-        tables={"results": Table.of(summary.rows)},
+        tables={"results": Table.of(summary.rows)}
+        | {name: Table.of(rows) for name, rows in summary.tables.items()},
     )
-
-
-def _about(options: Options) -> dict[str, Any]:
-    """Return machine and versions in one mapping, without what names a machine or a person."""
-    record = machine()
-    gigabytes = None if record["memory_bytes"] is None else round(record["memory_bytes"] / 1e9)
-    return {
-        "processor": record["processor"],
-        "cpus": record["cpus"],
-        "threads": _threads(options),
-        "memory_gb": gigabytes,
-        "versions": record["versions"],
-    }

@@ -146,6 +146,11 @@ def blas_product(dtype: str, *, size: int = BLAS_SIZE, seed: int = 271) -> tuple
     return lambda: np.matmul(A, B, out=out), 2.0 * size**3
 
 
+def processor_seconds() -> float:
+    """Return the processor time of this process and of those it started that have ended, all threads."""
+    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+
+
 def limit_time(seconds: float, threads: int) -> None:
     """End this process after so much more time, whatever it is doing: for one of `run_isolated`.
 

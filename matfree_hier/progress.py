@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _WINDOW = 4  # records that the rate of convergence is taken from
+_QUIET = 30.0  # seconds at least between two lines where standard error is no terminal
 
 
 class SolveProgress:
@@ -74,6 +75,8 @@ class SolveProgress:
 class GridProgress:
     """A line that counts the entries of a grid and says the time left, from what those so far have cost.
 
+    Where standard error is no terminal, as in a job's log, a new line after an entry, at most one in 30 s.
+
     Parameters
     ----------
     name : str
@@ -81,11 +84,12 @@ class GridProgress:
     costs : sequence of float
         Of each entry in order, in any unit.
     show : bool, optional
-        By default on a terminal only.
+        Whether to draw the line over and over; by default on a terminal only. False: say nothing.
     """
 
     def __init__(self, name: str, costs: Sequence[float], show: bool | None = None) -> None:
-        self._costs = costs
+        self._name, self._costs = name, costs
+        self._lines = show is None and not sys.stderr.isatty()
         self._done = 0
         self._spent = self._seconds = 0.0
         self._bar: Any = tqdm(
@@ -95,7 +99,7 @@ class GridProgress:
             disable=None if show is None else not show,
             bar_format="{desc}: {n_fmt} of {total_fmt} |{bar:24}| [{elapsed}{postfix}]",
         )
-        self._clock = time.monotonic()
+        self._started = self._told = self._clock = time.monotonic()
 
     def update(self, *, computed: bool) -> None:
         """Count one more entry; those read from a file say nothing about the time that others take."""
@@ -105,10 +109,17 @@ class GridProgress:
             self._spent += self._costs[self._done - 1]
             self._seconds += now - self._clock
         self._clock = now
+        left = ""
         if self._spent > 0.0:
             seconds = self._seconds / self._spent * sum(self._costs[self._done :])
-            self._bar.set_postfix_str(f", about {tqdm.format_interval(seconds)} left", refresh=False)
+            left = f", about {tqdm.format_interval(seconds)} left"
+            self._bar.set_postfix_str(left, refresh=False)
         self._bar.update()
+        if self._lines and now - self._told >= _QUIET:
+            self._told = now
+            count = f"{self._done} of {len(self._costs)}"
+            spent = tqdm.format_interval(now - self._started)
+            sys.stderr.write(f"{self._name}: {count} [{spent}{left}]\n")
 
     def __enter__(self) -> Self:
         return self

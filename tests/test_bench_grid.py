@@ -2,15 +2,19 @@ from __future__ import annotations
 
 import csv
 import json
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
 from matfree_hier.bench import experiment, grid
+from matfree_hier.bench import record as bench_record
 from matfree_hier.bench.__main__ import BAD_USAGE, DONE, INTERRUPTED, MISSED
 from matfree_hier.bench.__main__ import main as command
 from matfree_hier.bench.grid import Check, Grid, Summary, run_grid, solved
+from matfree_hier.bench.measure import ChildError
+from matfree_hier.bench.revision import package_digest
 from matfree_hier.eigen import top_eigenpairs
 from matfree_hier.status import NotConverged
 from matfree_hier.store import RunFile
@@ -24,6 +28,7 @@ class Squares:
     def __init__(self):
         self.computed = []
         self.stop_at = None
+        self.fail_at = None
         self.grid = Grid(
             "squares", self.points, self.compute, self.summarise, lambda point: point["size"], 10
         )
@@ -34,6 +39,8 @@ class Squares:
     def compute(self, point, seed):
         if (point["size"], seed) == self.stop_at:
             raise KeyboardInterrupt
+        if self.fail_at is not None and (point["size"], seed) == self.fail_at[0]:
+            raise self.fail_at[1]
         self.computed.append((point["size"], seed))
         return {"square": point["size"] ** 2 + seed, "vector": np.arange(3.0)}
 
@@ -45,14 +52,21 @@ class Squares:
         figure = Figure()
         figure.subplots().plot([row["size"] for row in rows])
         largest = max(row["square"] for row in rows)
-        return Summary(rows, ["line"], [Check("largest", largest, case["largest"])], {"sizes": figure})
+        return Summary(
+            rows,
+            ["line"],
+            [Check("largest", largest, case["largest"])],
+            {"sizes": figure},
+            {"extremes": [{"what": "largest", "square": float(largest)}]},
+        )
 
 
 @pytest.fixture
 def squares(monkeypatch):
     made = Squares()
-    cases = {"tiny": dict(CASE)}
-    table = {"presets": {"default": ["tiny"]}, "cases": cases}
+    cases = {"tiny": dict(CASE), "more": {"seeds": 1, "sizes": [7], "largest": 100}}
+    presets = {"default": ["tiny"], "large": ["tiny", "more"], "other": ["more"]}
+    table = {"presets": presets, "cases": cases}
     monkeypatch.setitem(experiment.EXPERIMENTS, "squares", "a test")
     monkeypatch.setattr(experiment, "load_scenarios", lambda _: table)
     command_line = "matfree_hier.bench.__main__."
@@ -70,10 +84,14 @@ def test_a_grid_computes_every_point_with_every_seed_and_writes_what_it_shows(sq
     assert start(tmp_path) == DONE
     assert squares.computed == [(size, seed) for size in (1, 2, 3) for seed in (10, 11)]
     kept = tmp_path / "squares"
-    assert {file.name for file in kept.iterdir()} == {"tiny.csv", "tiny-sizes.png", "about.json"}
+    files = {"tiny.csv", "tiny-extremes.csv", "tiny.txt", "tiny-sizes.png", "about.json"}
+    assert {file.name for file in kept.iterdir()} == files
     with (kept / "tiny.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert rows[-1] == {"size": "3", "seed": "11", "square": "20", "name": "a"}
+    assert (kept / "tiny-extremes.csv").read_text() == "what,square\nlargest,20\n"
+    with RunFile(tmp_path / "squares.h5", "tiny", mode="r") as run:
+        assert run.load("table-extremes")["square"].tolist() == [20.0]
     out = capsys.readouterr().out
     assert "check: largest: 20, at most 100: met" in out
     page = (tmp_path / "squares.html").read_text()
@@ -83,9 +101,115 @@ def test_a_grid_computes_every_point_with_every_seed_and_writes_what_it_shows(sq
 
 def test_what_is_committed_names_neither_folder_nor_host(squares, tmp_path):
     start(tmp_path)
-    about = (tmp_path / "squares" / "about.json").read_text()
-    assert str(tmp_path) not in about
-    assert json.loads(about).keys() == {"processor", "cpus", "threads", "memory_gb", "versions"}
+    for file in (tmp_path / "squares").glob("*.[jt]*"):
+        assert str(tmp_path) not in file.read_text()
+    assert about(tmp_path)["cases"]["tiny"].keys() == {
+        "parameters", "presets", "first_seed", "seeds", "entries", "computed", "seconds", "processor_seconds",
+        "threads", "source", "processor", "cpus", "memory_gb", "versions", "checks",
+    }  # fmt: skip
+
+
+def about(out):
+    return json.loads((out / "squares" / "about.json").read_text())
+
+
+def test_what_is_kept_says_how_each_case_was_made(squares, tmp_path, capsys):
+    start(tmp_path, "--seed", "11")
+    record = about(tmp_path)["cases"]["tiny"]
+    assert record["presets"] == ["default", "large"]
+    assert record["parameters"] == CASE
+    assert (record["first_seed"], record["seeds"], record["entries"], record["threads"]) == (11, 2, 6, 1)
+    assert record["computed"] == datetime.now(UTC).date().isoformat()
+    assert 0 <= record["seconds"] < 60
+    assert 0 <= record["processor_seconds"] < 60
+    assert record["source"] == package_digest()
+    assert {"matfree-hier", "python", "numba"} <= record["versions"].keys()
+    assert {"processor", "cpus", "memory_gb"} <= record.keys()
+    check = {"what": "largest", "value": 21, "side": "at most", "bound": 100, "met": True}
+    assert record["checks"] == [check]
+    printed = (tmp_path / "squares" / "tiny.txt").read_text()
+    assert printed.startswith(
+        "line\ncheck: largest: 21, at most 100: met\nmade: presets default, large; first"
+    )
+    assert "first seed 11, 2 seeds; computed 20" in printed
+    out = capsys.readouterr().out
+    assert printed in out
+    assert "preset default: 1 case in " in out
+    page = (tmp_path / "squares.html").read_text()
+    for fact in ("presets", "first seed", "computed", "processor seconds", "source"):
+        assert f'<td class="text">{fact}</td>' in page
+
+
+def test_times_are_those_of_computing_whichever_run_did_it(squares, tmp_path):
+    start(tmp_path)
+    first = about(tmp_path)
+    assert start(tmp_path) == DONE
+    assert about(tmp_path) == first
+    assert first["presets"].keys() == {"default"}
+    spent = first["presets"]["default"]
+    assert spent == {"cases": 1} | {
+        key: first["cases"]["tiny"][key] for key in ("seconds", "processor_seconds")
+    }
+
+
+def test_another_preset_leaves_what_the_first_one_wrote(squares, tmp_path):
+    start(tmp_path)
+    squares.computed.clear()
+    assert start(tmp_path, "--preset", "other") == DONE
+    assert squares.computed == [(7, 10)]
+    assert about(tmp_path)["cases"].keys() == {"tiny", "more"}
+    assert about(tmp_path)["presets"].keys() == {"default", "large", "other"}
+    page = (tmp_path / "squares.html").read_text()
+    assert page.index("<h2>more</h2>") < page.index("<h2>tiny</h2>")
+    assert page.count("data:image/svg+xml") == 2
+
+
+def test_cases_of_other_code_leave_the_page_and_are_computed_anew(squares, tmp_path, monkeypatch, capsys):
+    start(tmp_path)
+    monkeypatch.setattr(grid, "code_digest", lambda _: "other")
+    assert start(tmp_path, "--preset", "other") == DONE
+    assert "tiny is not on the page any more" in capsys.readouterr().out
+    assert "<h2>tiny</h2>" not in (tmp_path / "squares.html").read_text()
+    squares.computed.clear()
+    start(tmp_path)
+    assert len(squares.computed) == 6
+
+
+def test_entries_made_before_the_package_changed_are_told_apart(squares, tmp_path, monkeypatch, capsys):
+    start(tmp_path)
+    squares.computed.clear()
+    squares.case["seeds"] = 3
+    for module in (grid, bench_record):
+        monkeypatch.setattr(module, "package_digest", lambda: "0123")
+    start(tmp_path)
+    assert len(squares.computed) == 3
+    assert "squares tiny: 6 of 9 entries were made before the package was changed" in capsys.readouterr().err
+    assert about(tmp_path)["cases"]["tiny"]["source"] == sorted(["0123", package_digest()])
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (MemoryError("Unable to allocate 3 TiB"), "out of memory: Unable to allocate 3 TiB"),
+        (MemoryError(), "out of memory."),
+        (ChildError("the measurement gave no result"), "the measurement gave no result"),
+    ],
+)
+def test_a_case_without_a_result_is_missed_in_a_sentence_and_the_others_go_on(
+    squares, tmp_path, capsys, error, words
+):
+    squares.fail_at = (2, 10), error
+    assert start(tmp_path, "--preset", "large") == MISSED
+    sentence = f"tiny: no result, 2 of 6 entries are kept: {words}"
+    assert capsys.readouterr().err == f"python -m matfree_hier.bench: {sentence}\n"
+    assert (1, 11) in squares.computed
+    assert (7, 10) in squares.computed
+    assert about(tmp_path)["cases"].keys() == {"more"}
+    assert sentence in (tmp_path / "squares.html").read_text()
+    squares.fail_at = None
+    squares.computed.clear()
+    assert start(tmp_path) == DONE
+    assert len(squares.computed) == 4
 
 
 def test_an_interrupted_grid_says_what_to_type_and_goes_on_to_the_same_table(squares, tmp_path, capsys):
@@ -152,9 +276,10 @@ def test_a_grid_that_another_process_runs_is_refused(squares, tmp_path, capsys):
 def test_json_gives_rows_and_checks_one_a_line(squares, tmp_path, capsys):
     start(tmp_path, "--json")
     records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [record["record"] for record in records] == ["machine", *["row"] * 6, "check", "verdict"]
-    assert records[-2] == {
-        "record": "check", "case": "tiny", "what": "largest", "value": 20, "bound": 100, "met": True
+    assert [record["record"] for record in records] == ["machine", *["row"] * 6, "check", "made", "verdict"]
+    assert records[-3] == {
+        "record": "check", "case": "tiny", "what": "largest", "value": 20, "side": "at most", "bound": 100,
+        "met": True,
     }  # fmt: skip
 
 

@@ -19,7 +19,7 @@ def named(axes):
     [
         lambda: plot_density(
             [0, 1, 2], [0.1, 0.5, 0.1], standard_errors=[0.1] * 3, predicted=([0, 2], [0.2, 0.2]),
-            edges=(0, 2), outliers=[3.0], expected=[2.9, np.nan],
+            edges=(0, 2), measured_edges=(0.1, 1.9), outliers=[3.0], tails=[2.2], expected=[2.9, np.nan],
         ),
         lambda: plot_law([10, 100], [[1.0, 0.1], [1.2, 0.12]], law=lambda x: 10 / x),
         lambda: plot_edges(N, EDGES, EIGENVALUES, predicted_edges=EDGES, predicted=EIGENVALUES),
@@ -47,3 +47,9 @@ def test_a_law_has_the_standard_error_of_its_means_or_the_errors_given():
 def test_edges_and_features_of_both_signs_have_ticks_on_both_sides_of_zero():
     ticks = plot_edges(N, EDGES, EIGENVALUES).axes[0].get_yticks()
     assert ticks.tolist() == [-1.0, -0.5, 0.0, 0.5, 1.0]
+
+
+def test_a_density_leaves_room_for_the_one_predicted_and_names_edges_once():
+    axes = plot_density([0, 1], [0.1, 0.2], predicted=([0, 1], [0.5, 0.3]), edges=(0, 1)).axes[0]
+    assert axes.get_ylim()[1] > 0.5
+    assert named(axes).count("predicted edges") == 1
