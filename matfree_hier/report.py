@@ -168,7 +168,8 @@ def plot_errors(run: Run, *, axes: Axes | None = None) -> Figure:
         With a table of a line for each estimator and number of samples: ``estimator`` (or ``model``, or
         ``variant``), ``n`` (or ``n_over_D``), ``relative_mse`` and, if known, ``sd``, its standard deviation
         over seeds, and ``theory``. Each ``gamma``, if there are several, has a panel; for those below 1/2
-        the part explained, 1 - error, is drawn. ``in_range``, where theory's law can hold, is shaded.
+        the part explained, 1 - error, is drawn. Points that are not ``in_fit`` are open. With a group
+        ``table-laws``, as the bench's scaling has it, exponents are drawn too.
     axes : matplotlib Axes, optional
         Where to draw, for a single gamma; a new Figure otherwise.
 
@@ -177,7 +178,8 @@ def plot_errors(run: Run, *, axes: Axes | None = None) -> Figure:
     RunFileError
         If the run holds no such table.
     """
-    return tables.errors(_table(read_run(run), "errors"), axes=axes)
+    groups = read_run(run)
+    return tables.errors(_table(groups, "errors"), laws=groups.get("table-laws"), axes=axes)
 
 
 def plot_overlaps(run: Run, *, axes: Axes | None = None) -> Figure:
@@ -284,14 +286,27 @@ def plot_edges(run: Run, *, axes: Axes | None = None) -> Figure:
 
 
 def plot_density(run: Run, *, axes: Axes | None = None) -> Figure:
-    """Draw a spectral density, stored as ``run.save("density", density.to_arrays())``.
+    """Draw a spectral density.
+
+    Parameters
+    ----------
+    run : path or mapping
+        A density stored as ``run.save("density", density.to_arrays())``. Or a run with a group
+        ``table-density`` of a line for each number of samples and point, with the columns ``n``,
+        ``eigenvalue``, ``density`` and, if known, ``standard_errors`` and ``predicted_density``: a panel for
+        each n, with the places of a ``table`` as in `plot_edges`, if there is one.
+    axes : matplotlib Axes, optional
+        Where to draw, for a single density; a new Figure otherwise.
 
     Raises
     ------
     RunFileError
         If the run holds no density.
     """
-    found = _required(read_run(run), "density", "spectral density")
+    groups = read_run(run)
+    if "table-density" in groups:
+        return tables.densities(groups["table-density"], groups.get("table"), axes=axes)
+    found = _required(groups, "density", "spectral density")
     return figures.plot_density(
         found["grid"],
         found["density"],
@@ -464,16 +479,25 @@ def _table_section(groups: Groups) -> Section:
 def _table_figures(groups: Groups) -> dict[str, Figure]:
     """Return the figures that the columns of a table allow."""
     table = groups["table"]
-    drawn = {}
-    if {"n", "seed", "feature", "overlap"} <= table.keys():
-        drawn["recovery"] = plot_recovery(groups)
-        if "n_k" in table and len(np.unique(table["n"])) > 1:
-            drawn["collapse"] = plot_collapse(groups)
-    if {"n_packed", "ratio", "overlap", "limit"} <= table.keys():
-        drawn["transition"] = plot_smoothing(groups)
-    return drawn | tables.drawable(table)
+    drawn = {
+        name: draw(groups) for name, (draw, columns) in _TABLE_FIGURES.items() if tables.has(table, *columns)
+    }
+    if "recovery" in drawn and "n_k" in table and len(np.unique(table["n"])) > 1:
+        drawn["collapse"] = plot_collapse(groups)
+    if "table-density" in groups:
+        drawn["density"] = plot_density(groups)
+    return drawn
 
 
+_TABLE_FIGURES: Mapping[str, tuple[Callable[[Groups], Figure], tuple[str | tuple[str, ...], ...]]] = {
+    "recovery": (plot_recovery, ("n", "seed", "feature", "overlap")),
+    "transition": (plot_smoothing, ("n_packed", "ratio", "overlap", "limit")),
+    "errors": (plot_errors, (tables.PLACES, tables.NAMES, "relative_mse")),
+    "overlaps": (plot_overlaps, (tables.PLACES, tables.NAMES, "overlap")),
+    "times": (plot_times, ("varied", "size", "seconds")),
+    "seconds": (plot_peers, ("route", "seconds")),
+    "edges": (plot_edges, ("n", "seed", "feature", "left", "right", "predicted", "eigenvalue")),
+}
 _SECTIONS: Mapping[str, Callable[[Groups], Section]] = {
     "spectrum": _solve_section,
     "recovery": _recovery_section,

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from matfree_hier.figures import Curve, Times, plot_curves, plot_peers, plot_times
+from matfree_hier.figures import Curve, Law, Times, plot_curves, plot_peers, plot_times
 
 N = [100, 200, 400]
 
@@ -13,21 +13,27 @@ def named(axes):
 
 
 def line(axes, label):
-    """Return what is drawn under a label: a line, or points with bars."""
     handles, labels = axes.get_legend_handles_labels()
-    found = handles[labels.index(label)]
-    return found[0] if isinstance(found, tuple) else found
+    return handles[labels.index(label)]
 
 
-def test_curves_are_drawn_with_theory_law_and_range(tmp_path):
-    paper = Curve("paper", N, [0.9, 0.6, 0.4], [0.1, np.nan, 0.1], [0.8, 0.6, 0.4], (30.0, -0.7, N[1:]))
-    figure = plot_curves([paper, Curve("mine", N, [0.5, 0.2, 0.1])], shaded=(200, 400))
-    axes = figure.axes[0]
-    assert named(axes) == ["paper, theory", "paper", "mine"]
-    assert line(axes, "paper").get_color() != line(axes, "mine").get_color()
-    assert [text.get_text() for text in axes.texts] == ["-0.70"]
+def test_curves_are_drawn_with_theory_law_and_open_points_that_it_is_not_about(tmp_path):
+    law = Law(-0.7, "-0.70 [-0.8, -0.6]", theory=-0.6, asymptotic=-0.5)
+    paper = Curve("paper", N, [0.9, 0.6, 0.4], [0.1, np.nan, 0.1], [0.8, 0.6, 0.4], [0, 1, 1], law)
+    unfitted = Curve("mine", N, [0.5, 0.2, 0.1], law=Law(np.nan, "no fit: 2 points in the range"))
+    axes = plot_curves([paper, unfitted]).axes[0]
+    assert named(axes) == [
+        "paper: -0.70 [-0.8, -0.6]", "paper, theory, -0.60", "the law, -0.50",
+        "mine: no fit: 2 points in the range",
+    ]  # fmt: skip
+    (fit,) = [line for line in axes.lines if line.get_linestyle() == "--" and len(line.get_xdata()) == 2]
+    assert fit.get_xdata().tolist() == [200, 400]
+    assert np.prod(fit.get_ydata()) == pytest.approx(0.6 * 0.4)
+    assert np.diff(np.log2(fit.get_ydata())) == pytest.approx(-0.7)
+    open_points = [line for line in axes.lines if line.get_markerfacecolor() == "white"]
+    assert [line.get_xdata().tolist() for line in open_points if len(line.get_xdata())] == [[100]]
     assert axes.get_xticks().tolist() == N
-    figure.savefig(tmp_path / "figure.png")
+    axes.get_figure().savefig(tmp_path / "figure.png")
 
 
 def test_estimators_look_the_same_whatever_stands_beside_them():
@@ -40,8 +46,9 @@ def test_estimators_look_the_same_whatever_stands_beside_them():
 
 def test_values_that_a_log_axis_cannot_show_are_said():
     axes = plot_curves([Curve("refined", N, [0.5, 1e-9, 0.0])]).axes[0]
-    assert line(axes, "refined").get_ydata().tolist() == [0.5, 1e-4, 1e-4]
-    assert "open: below 0.0001" in axes.get_ylabel()
+    (arrows,) = [line for line in axes.lines if line.get_marker() == r"$\downarrow$"]
+    assert arrows.get_ydata().tolist() == [1e-4, 1e-4]
+    assert "arrow: below 0.0001" in axes.get_ylabel()
     axes = plot_curves([Curve("refined", N, [-0.5, 0.1, 0.2], [1.0, 1.0, 1.0])]).axes[0]
     assert "not drawn: below 0" in axes.get_ylabel()
     assert axes.get_ylim()[0] > 0.01

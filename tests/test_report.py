@@ -247,20 +247,40 @@ def test_errors_have_a_panel_for_each_gamma_and_show_what_is_explained_below_one
         "n_over_D": [16, 32, 16, 32],
         "relative_mse": [0.9, 0.8, 0.5, 0.3],
         "theory": [0.9, 0.8, 0.5, 0.3],
-        "in_range": [0, 1, 0, 0],
+        "in_fit": [0, 1, 1, 1],
         "sd": [0.1, 0.1, 0.1, 0.1],
     }
-    figure = report.plot_errors({"table": table})
+    laws = {"gamma": [1.0], "estimator": ["paper"], "exponent": [-0.7], "low": [-0.8], "high": [-0.6]}
+    laws |= {"theory": [-0.72], "law": [-0.5], "note": [""]}
+    figure = report.plot_errors({"table": table, "table-laws": laws})
     low, high = figure.axes[:2]
     assert low.get_title() == "gamma = 0.4"
     assert low.get_ylabel() == "part explained, 1 - error"
-    assert low.lines[0].get_ydata() == pytest.approx([0.1, 0.2])
     assert low.get_xlabel() == "n / D"
-    assert len(low.patches) == 1
-    assert high.lines[0].get_ydata() == pytest.approx([0.5, 0.3])
-    assert not high.patches
-    with pytest.raises(ValueError, match=r"`axes` have room for one gamma, the table has 0.4, 1"):
+    theory = [line for line in low.lines if line.get_label() == "paper, theory"]
+    assert theory[0].get_ydata() == pytest.approx([0.1, 0.2])
+    named = [text.get_text() for text in high.get_legend().get_texts()]
+    assert named == ["paper: -0.70 [-0.80, -0.60]", "paper, theory, -0.72", "the law, -0.50"]
+    with pytest.raises(ValueError, match=r"`axes` have room for one gamma; the table has 0.4, 1"):
         report.plot_errors({"table": table}, axes=low)
+
+
+def test_densities_of_several_sizes_are_panels_with_their_edges():
+    grid = {"n": [100, 100, 200, 200], "eigenvalue": [-1, 1, -1, 1], "density": [0.1, 0.2, 0.3, 0.4]}
+    figure = report.plot_density(
+        {"table-density": grid | {"predicted_density": grid["density"]}, "table": EDGES}
+    )
+    few, many = figure.axes
+    assert few.get_ylabel().startswith("n = 100")
+    named = [text.get_text() for text in many.get_legend().get_texts()]
+    assert {"predicted", "edges of the bulk", "predicted edges", "outliers"} <= set(named)
+    assert len(report.plot_density({"table-density": grid}).axes) == 2
+    other = EDGES | {"n": np.full(8, 300)}
+    assert len(report.plot_density({"table-density": grid, "table": other}).axes[0].lines) == 1
+    one = {name: column[:2] for name, column in grid.items()}
+    assert report.plot_density({"table-density": one}, axes=few) is figure
+    figures = report._table_figures({"table-density": grid, "table": EDGES})
+    assert list(figures) == ["edges", "density"]
 
 
 def test_a_deviation_of_overlaps_is_not_drawn_as_one_of_errors():

@@ -5,6 +5,7 @@ and leave the caller's settings alone. Each returns the Figure; ``figure.savefig
 """
 
 from matfree_hier.figures.comparisons import Curve as Curve
+from matfree_hier.figures.comparisons import Law as Law
 from matfree_hier.figures.comparisons import Times as Times
 from matfree_hier.figures.comparisons import plot_curves as plot_curves
 from matfree_hier.figures.comparisons import plot_peers as plot_peers
@@ -24,6 +25,7 @@ from matfree_hier.figures.transitions import plot_transition as plot_transition
 __all__ = [
     "Band",
     "Curve",
+    "Law",
     "Times",
     "plot_collapse",
     "plot_curves",

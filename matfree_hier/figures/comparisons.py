@@ -30,6 +30,27 @@ if TYPE_CHECKING:
 _LEAST = 1e-4  # of an error that is drawn where it is
 
 
+class Law(NamedTuple):
+    """The power law of a curve.
+
+    Attributes
+    ----------
+    exponent : float
+        Drawn as a dashed line through the middle of the points in use; NaN where none was fitted.
+    text : str
+        What the legend says of it.
+    theory : float
+        Exponent of what theory expects over the same points, for the legend; NaN if there is none.
+    asymptotic : float
+        Exponent that holds in the limit: a dotted line; NaN if there is none.
+    """
+
+    exponent: float
+    text: str
+    theory: float = np.nan
+    asymptotic: float = np.nan
+
+
 class Curve(NamedTuple):
     """One of the things that are compared: values (m,) at places (m,).
 
@@ -42,8 +63,9 @@ class Curve(NamedTuple):
         Standard deviation over repeats, NaN where it is not known.
     predicted : array_like of float, shape (m,), optional
         What theory expects: a line.
-    law : tuple of float and array_like, optional
-        Constant and exponent of a power law that was fitted, and the places it was fitted to: a dashed line.
+    used : array_like of bool, shape (m,), optional
+        Which points the law is about; the others are open. All by default.
+    law : Law, optional
     """
 
     name: str
@@ -51,31 +73,28 @@ class Curve(NamedTuple):
     values: ArrayLike
     spread: ArrayLike | None = None
     predicted: ArrayLike | None = None
-    law: tuple[float, float, ArrayLike] | None = None
+    used: ArrayLike | None = None
+    law: Law | None = None
 
 
 def plot_curves(
     curves: Sequence[Curve],
     *,
     log: bool = True,
-    joined: bool = True,
-    shaded: tuple[float, float] | None = None,
     x_label: str = "samples $n$",
     y_label: str = "relative error, 1 - R²",
     axes: Axes | None = None,
 ) -> Figure:
     """Draw curves against a number of samples, such as the errors of several estimators.
 
+    Points are joined by lines unless theory's curve or a law is drawn.
+
     Parameters
     ----------
     curves : sequence of Curve
     log : bool
-        Whether values are on a log axis, where those below 1e-4 are drawn at 1e-4 and open. Otherwise the
-        axis is that of overlaps, 0 to 1.
-    joined : bool
-        Whether points are joined by lines.
-    shaded : tuple of float, optional
-        A range of samples to shade.
+        Whether values are on a log axis, where those below 1e-4 are arrows at 1e-4. Otherwise the axis is
+        that of overlaps, 0 to 1.
     x_label, y_label : str
     axes : matplotlib Axes, optional
         Where to draw; a new Figure otherwise.
@@ -86,33 +105,24 @@ def plot_curves(
     """
     axes = new_axes(axes)
     styles = styles_of(curve.name for curve in curves)
-    if shaded is not None:
-        axes.axvspan(*shaded, color="0.92", zorder=0)
-    raised = negative = False
-    lowest = np.inf
+    joined = all(curve.predicted is None and curve.law is None for curve in curves)
     for curve in curves:
-        colour, marker = styles[curve.name]
-        x, values = (np.asarray(part, dtype=np.float64) for part in (curve.x, curve.values))
-        spread = np.full(len(x), np.nan) if curve.spread is None else np.asarray(curve.spread)
-        if curve.predicted is not None:
-            axes.plot(x, curve.predicted, color=colour, linewidth=1.2, label=f"{curve.name}, theory")
-        low = (values < _LEAST) & (values >= 0.0) & log
-        raised, negative = raised or bool(low.any()), negative or bool((values < 0.0).any())
-        drawn = np.where(low, _LEAST, np.where((values < 0.0) & log, np.nan, values))
-        form = f"{marker}-" if joined and curve.predicted is None else marker
-        error_bars(axes, x, drawn, np.where(low, np.nan, spread), form, colour, curve.name)
-        axes.plot(x[low], drawn[low], marker, color=colour, markerfacecolor="white", markersize=5, zorder=3)
-        lowest = min(lowest, float(np.nanmin(drawn, initial=np.inf)))
-        if curve.law is not None:
-            _draw_law(axes, curve.law, colour)
+        _draw_curve(axes, curve, styles[curve.name], log=log, joined=joined)
     axes.set_xscale("log")
     ticks_at(axes.xaxis, np.concatenate([np.asarray(curve.x, dtype=np.float64) for curve in curves]))
+    values = np.concatenate([np.asarray(curve.values, dtype=np.float64) for curve in curves])
     if log:
         axes.set_yscale("log", nonpositive="clip")
-        if np.isfinite(lowest):  # bars may reach to 0
+        if (values > 0.0).any():  # bars may reach to 0
+            lowest = max(float(values[values > 0.0].min()), _LEAST)
             axes.set_ylim(bottom=max(axes.get_ylim()[0], lowest / 2.0))
         plain_ticks(axes.yaxis)
-        y_label += f" (open: below {_LEAST:g})" if raised else " (not drawn: below 0)" if negative else ""
+        notes = {
+            f"arrow: below {_LEAST:g}": (values >= 0.0) & (values < _LEAST),
+            "not drawn: below 0": values < 0.0,
+        }
+        said = "; ".join(note for note, here in notes.items() if here.any())
+        y_label += f" ({said})" if said else ""
     else:
         axes.set_ylim(-0.03, 1.03)
     axes.set_xlabel(x_label)
@@ -121,21 +131,38 @@ def plot_curves(
     return figure_of(axes)
 
 
-def _draw_law(axes: Axes, law: tuple[float, float, ArrayLike], colour: str) -> None:
-    """Draw a fitted power law over its range, with its exponent at the end."""
-    constant, exponent, places = law
-    ends = np.array([np.min(places), np.max(places)])
-    line = constant * ends**exponent
-    axes.plot(ends, line, "--", color=colour, linewidth=1)
-    axes.annotate(
-        f"{exponent:.2f}",
-        (ends[1], line[1]),
-        xytext=(6, -3),
-        textcoords="offset points",
-        color=colour,
-        fontsize=8,
-        annotation_clip=False,
+def _draw_curve(axes: Axes, curve: Curve, style: tuple[str, str], *, log: bool, joined: bool) -> None:
+    colour, marker = style
+    x, values = (np.asarray(part, dtype=np.float64) for part in (curve.x, curve.values))
+    spread = np.full(len(x), np.nan) if curve.spread is None else np.asarray(curve.spread)
+    used = np.full(len(x), True) if curve.used is None else np.asarray(curve.used).astype(bool)
+    law = curve.law
+    low = (values >= 0.0) & (values < _LEAST) & log
+    drawn = np.where(low, _LEAST, np.where((values < 0.0) & log, np.nan, values))
+    if joined:
+        axes.plot(x, drawn, color=colour, linewidth=1.2)
+    for chosen, inside in ((used & ~low, colour), (~used & ~low, "white")):
+        bars = np.nan_to_num(spread[chosen])
+        axes.errorbar(
+            x[chosen], drawn[chosen], bars, fmt=marker, color=colour, capsize=2, markersize=5,
+            markerfacecolor=inside,
+        )  # fmt: skip
+    axes.plot(x[low], drawn[low], marker=r"$\downarrow$", linestyle="none", color=colour, markersize=9)
+    form = (
+        f"{marker}-" if joined else f"{marker}--" if law is not None and np.isfinite(law.exponent) else marker
     )
+    label = curve.name if law is None else f"{curve.name}: {law.text}"
+    axes.plot([], [], form, color=colour, linewidth=1, markersize=5, label=label)
+    if curve.predicted is not None:
+        slope = f", {law.theory:.2f}" if law is not None and np.isfinite(law.theory) else ""
+        axes.plot(x, curve.predicted, color=colour, linewidth=1.1, label=f"{curve.name}, theory{slope}")
+    if law is not None and np.isfinite(law.exponent):
+        places, middle = x[used], float(np.exp(np.log(drawn[used]).mean()))
+        ratios = places / np.exp(np.log(places).mean())
+        axes.plot(places, middle * ratios**law.exponent, "--", color=colour, linewidth=1)
+        if np.isfinite(law.asymptotic):
+            label = f"the law, {law.asymptotic:.2f}"
+            axes.plot(places, middle * ratios**law.asymptotic, ":", color="black", linewidth=1.3, label=label)
 
 
 class Times(NamedTuple):

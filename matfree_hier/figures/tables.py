@@ -5,14 +5,14 @@ A table is a mapping of names to columns of one length, as the bench stores it a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from matfree_hier.figures.comparisons import Curve, Times, plot_curves, plot_peers, plot_times
-from matfree_hier.figures.curves import plot_edges
+from matfree_hier.figures.comparisons import Curve, Law, Times, plot_curves, plot_peers, plot_times
+from matfree_hier.figures.curves import plot_density, plot_edges
 from matfree_hier.figures.solves import plot_recovery
 from matfree_hier.figures.style import GREY, error_bars, figure_of, new_axes
 from matfree_hier.figures.transitions import leaves_zero, plot_collapse, plot_smoothing, plot_transition
@@ -34,6 +34,12 @@ NAMES = ("estimator", "model", "variant")  # columns that say what a line of a c
 PLACES = ("n", "n_over_D")  # and where it stands
 _SIZES = {"n": "samples n", "D": "coordinates D", "k": "vectors k"}
 _EXPLAINED_BELOW = 0.5  # gamma, below which the error falls too slowly to be seen
+
+
+def has(table: Columns, *columns: str | tuple[str, ...]) -> bool:
+    """Whether a table has the columns; of a tuple, any one of them."""
+    choices = ((column,) if isinstance(column, str) else column for column in columns)
+    return all(any(name in table for name in names) for names in choices)
 
 
 def required(table: Columns, *names: str, what: str) -> list[NDArray[Any]]:
@@ -146,26 +152,15 @@ def smoothing(table: Columns, *, axes: Axes | None = None) -> Figure:
 # ---- comparisons
 
 
-def errors(table: Columns, *, axes: Axes | None = None) -> Figure:
-    """Draw the relative error of each estimator against samples, a panel for each gamma."""
+def errors(table: Columns, *, laws: Columns | None = None, axes: Axes | None = None) -> Figure:
+    """Draw the relative error of each estimator against samples, a panel for each gamma, with their laws."""
     names, n, value = _compared(table, "relative_mse", "An error by samples")
     if "overlap" in table:  # whose standard deviation the table then has
         table = {name: column for name, column in table.items() if name != "sd"}
     gammas = np.asarray(table["gamma"] if "gamma" in table else np.full(len(n), np.nan))
     kinds = np.unique(gammas)
-    if axes is not None:
-        if len(kinds) > 1:
-            msg = f"`axes` have room for one gamma, the table has {', '.join(f'{g:g}' for g in kinds)}."
-            raise ValueError(msg)
-        panels, figure = [axes], None
-    else:
-        columns, lines = min(3, len(kinds)), -(-len(kinds) // 3)
-        size = (4.4 * columns, 3.6 * lines) if len(kinds) > 1 else (6.0, 4.2)
-        figure = Figure(figsize=size, layout="constrained")
-        panels = list(np.atleast_1d(figure.subplots(lines, columns)).ravel())
-    for panel in panels[len(kinds) :]:
-        panel.set_axis_off()
     label = "n / D" if "n_over_D" in table else "samples $n$"
+    figure, panels = _panels(len(kinds), axes, f"gamma; the table has {', '.join(f'{g:g}' for g in kinds)}")
     for gamma, panel in zip(kinds, panels, strict=False):
         here = (gammas == gamma) | np.isnan(gamma)
         explained = bool(gamma < _EXPLAINED_BELOW)
@@ -173,28 +168,52 @@ def errors(table: Columns, *, axes: Axes | None = None) -> Figure:
             _curve(table, name, here & (names == name), n, 1.0 - value if explained else value, explained)
             for name in dict.fromkeys(names[here].tolist())
         ]
-        drawn = plot_curves(
-            curves,
-            shaded=_shaded(table, here, n),
-            x_label=label,
-            y_label="part explained, 1 - error" if explained else "relative error, 1 - R²",
-            axes=panel,
-        )
+        if laws is not None:
+            curves = [curve._replace(law=_law(laws, gamma, curve.name)) for curve in curves]
+        what = "part explained, 1 - error" if explained else "relative error, 1 - R²"
+        plot_curves(curves, x_label=label, y_label=what, axes=panel)
         if "gamma" in table:
             panel.set_title(f"gamma = {gamma:g}", fontsize=10)
         legend = panel.get_legend()
-        if panel is not panels[0] and legend is not None:
+        if panel is not panels[0] and laws is None and legend is not None:
             legend.remove()
-    return figure or drawn
+    return figure
+
+
+def _panels(count: int, axes: Axes | None, what: str) -> tuple[Figure, list[Axes]]:
+    """Return axes for each of some panels, at most three in a row; the ones given have room for one."""
+    if axes is not None:
+        if count > 1:
+            msg = f"`axes` have room for one {what}."
+            raise ValueError(msg)
+        return figure_of(axes), [axes]
+    columns, lines = min(3, count), -(-count // 3)
+    size = (4.6 * columns, 3.9 * lines) if count > 1 else (6.0, 4.2)
+    figure = Figure(figsize=size, layout="constrained")
+    panels = list(np.atleast_1d(figure.subplots(lines, columns)).ravel())
+    for panel in panels[count:]:
+        panel.set_axis_off()
+    return figure, panels
+
+
+def _law(laws: Columns, gamma: float, name: str) -> Law | None:
+    """Return the law of a curve, as the bench's table of them has it."""
+    columns = ("gamma", "estimator", "exponent", "low", "high", "theory", "law", "note")
+    gammas, names, *values, notes = required(laws, *columns, what="A table of laws")
+    (lines,) = np.nonzero((gammas == gamma) & (names == name))
+    if not len(lines):
+        return None
+    exponent, low, high, expected, asymptotic = (float(column[lines[0]]) for column in values)
+    if np.isnan(exponent):
+        return Law(exponent, str(notes[lines[0]]))
+    text = f"{exponent:.2f} [{low:.2f}, {high:.2f}]"
+    return Law(exponent, text, expected, asymptotic if name == "paper" else np.nan)
 
 
 def overlaps(table: Columns, *, axes: Axes | None = None) -> Figure:
     """Draw the mean overlap of each variant against samples, beside what others recorded."""
     names, n, value = _compared(table, "overlap", "An overlap by samples")
-    curves = [
-        _curve(table, name, names == name, n, value, False, theory="predicted")
-        for name in dict.fromkeys(names.tolist())
-    ]
+    curves = [_curve(table, name, names == name, n, value) for name in dict.fromkeys(names.tolist())]
     axes = new_axes(axes)
     plot_curves(curves, log=False, y_label="squared overlap, mean over features", axes=axes)
     if "recorded" in table:
@@ -214,30 +233,17 @@ def _compared(table: Columns, value: str, what: str) -> tuple[NDArray[Any], Arra
 
 
 def _curve(
-    table: Columns,
-    name: str,
-    lines: NDArray[np.bool_],
-    n: Array,
-    values: Array,
-    explained: bool,
-    *,
-    theory: str = "theory",
+    table: Columns, name: str, lines: NDArray[np.bool_], n: Array, values: Array, explained: bool = False
 ) -> Curve:
     order = np.flatnonzero(lines)[np.argsort(n[lines], kind="stable")]
-    spread = np.asarray(table["sd"], dtype=np.float64)[order] if "sd" in table else None
-    predicted = np.asarray(table[theory], dtype=np.float64)[order] if theory in table else None
+    spread, predicted, used = (
+        np.asarray(table[column], dtype=np.float64)[order] if column in table else None
+        for column in ("sd", "theory", "in_fit")
+    )
     if predicted is not None:
         predicted = 1.0 - predicted if explained else predicted
         predicted = predicted if np.isfinite(predicted).any() else None
-    return Curve(name, n[order], values[order], spread, predicted)
-
-
-def _shaded(table: Columns, here: NDArray[np.bool_], n: Array) -> tuple[float, float] | None:
-    """Return the range of samples where the law can hold, of the curve that theory predicts."""
-    if not {"in_range", "theory"} <= table.keys():
-        return None
-    used = n[here & np.asarray(table["in_range"]).astype(bool) & np.isfinite(np.asarray(table["theory"]))]
-    return (float(used.min()) / 1.2, float(used.max()) * 1.2) if len(used) else None
+    return Curve(name, n[order], values[order], spread, predicted, used)
 
 
 def times(
@@ -286,27 +292,58 @@ def edges(table: Columns, *, axes: Axes | None = None) -> Figure:
     )
 
 
-class Kind(NamedTuple):
-    """A figure of a table, and the columns by which it is known; of a tuple, any."""
+def densities(table: Columns, places: Columns | None = None, *, axes: Axes | None = None) -> Figure:
+    """Draw the density of a spectrum at each number of samples, with the places of edges and features.
 
-    draw: Callable[[Columns], Figure]
-    columns: tuple[str | tuple[str, ...], ...]
+    Parameters
+    ----------
+    table : mapping of str to array_like
+        Columns ``n``, ``eigenvalue``, ``density`` and, if known, ``standard_errors``, ``predicted_density``.
+    places : mapping of str to array_like, optional
+        A table as `edges` takes it; of its first seed.
+    axes : matplotlib Axes, optional
+    """
+    n, grid, density = required(table, "n", "eigenvalue", "density", what="A density by samples")
+    sizes = np.unique(n)
+    if axes is None:
+        figure = Figure(figsize=(8.0, 2.3 * len(sizes) + 1.0), layout="constrained")
+        panels = list(np.atleast_1d(figure.subplots(len(sizes), 1)))
+    else:
+        figure, panels = _panels(len(sizes), axes, "density")
+    for size, panel in zip(sizes, panels, strict=True):
+        here = n == size
+        known = {
+            name: np.asarray(table[name])[here]
+            for name in ("standard_errors", "predicted_density")
+            if name in table
+        }
+        predicted = known.get("predicted_density")
+        plot_density(
+            grid[here],
+            density[here],
+            standard_errors=known.get("standard_errors"),
+            predicted=None if predicted is None else (grid[here], predicted),
+            **({} if places is None else _places(places, size)),
+            axes=panel,
+        )
+        panel.set_ylabel(f"n = {size:,.0f}\ndensity")
+        if panel is not panels[-1]:
+            panel.set_xlabel("")
+    return figure
 
-    def fits(self, table: Columns) -> bool:
-        """Whether the table has the columns."""
-        choices = ((column,) if isinstance(column, str) else column for column in self.columns)
-        return all(any(name in table for name in names) for names in choices)
 
-
-KINDS: Mapping[str, Kind] = {
-    "errors": Kind(errors, (PLACES, NAMES, "relative_mse")),
-    "overlaps": Kind(overlaps, (PLACES, NAMES, "overlap")),
-    "times": Kind(times, ("varied", "size", "seconds")),
-    "seconds": Kind(peers, ("route", "seconds")),
-    "edges": Kind(edges, ("n", "seed", "feature", "left", "right", "predicted", "eigenvalue")),
-}
-
-
-def drawable(table: Columns) -> dict[str, Figure]:
-    """Return the figures that need nothing but the columns, those that the table has."""
-    return {name: kind.draw(table) for name, kind in KINDS.items() if kind.fits(table)}
+def _places(table: Columns, size: float) -> dict[str, Any]:
+    """Return edges and eigenvalues of the first seed at a number of samples."""
+    names = ("n", "seed", "left", "right", "predicted_left", "predicted_right", "eigenvalue", "predicted")
+    n, seed, *columns = required(table, *names, what="A density with its edges")
+    left, right, low, high, eigenvalues, predicted = (
+        column[(n == size) & (seed == seed.min())].astype(np.float64) for column in columns
+    )
+    if not len(left):
+        return {}
+    return {
+        "measured_edges": (left[0], right[0]),
+        "edges": (low[0], high[0]),
+        "outliers": eigenvalues[np.isfinite(eigenvalues)],
+        "expected": predicted,
+    }
