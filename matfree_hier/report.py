@@ -247,6 +247,25 @@ def plot_times(
     return tables.times(_table(read_run(run), "times"), laws=laws, axes=axes)
 
 
+def plot_efficiency(run: Run, *, axes: Axes | None = None) -> Figure:
+    """Draw parallel efficiencies against the number of ranks; see `figures.plot_efficiency`.
+
+    Parameters
+    ----------
+    run : path or mapping
+        With a table of a line for each measurement: ``mode``, weak or strong, ``ranks``, ``efficiency`` and,
+        if known, ``low`` and ``high``.
+    axes : matplotlib Axes, optional
+        Where to draw; a new Figure otherwise.
+
+    Raises
+    ------
+    RunFileError
+        If the run holds no such table.
+    """
+    return tables.efficiency(_table(read_run(run), "efficiencies"), axes=axes)
+
+
 def plot_peers(run: Run, *, axes: Axes | None = None) -> Figure:
     """Draw the seconds of several routes to one result; see `figures.plot_peers`.
 
@@ -495,6 +514,7 @@ _TABLE_FIGURES: Mapping[str, tuple[Callable[[Groups], Figure], tuple[str | tuple
     "errors": (plot_errors, (tables.PLACES, tables.NAMES, "relative_mse")),
     "overlaps": (plot_overlaps, (tables.PLACES, tables.NAMES, "overlap")),
     "times": (plot_times, ("varied", "size", "seconds")),
+    "efficiency": (plot_efficiency, ("mode", "ranks", "efficiency")),
     "seconds": (plot_peers, ("route", "seconds")),
     "edges": (plot_edges, ("n", "seed", "feature", "left", "right", "predicted", "eigenvalue")),
 }

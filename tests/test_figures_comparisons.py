@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from matfree_hier.figures import Curve, Law, Times, plot_curves, plot_peers, plot_times
+from matfree_hier.figures import Curve, Law, Ranges, plot_curves, plot_efficiency, plot_peers, plot_times
 
 N = [100, 200, 400]
 
@@ -62,12 +62,19 @@ def test_overlaps_are_drawn_from_0_to_1():
 
 def test_times_show_their_exponents_fitted_or_given():
     sizes = np.array([10.0, 20.0, 40.0])
-    series = [Times("samples n", sizes, 2 * sizes**1.5, sizes**1.5, 3 * sizes**1.5)]
+    series = [Ranges("samples n", sizes, 2 * sizes**1.5, sizes**1.5, 3 * sizes**1.5)]
     assert named(plot_times(series).axes[0]) == ["samples n from 10: exponent 1.50"]
     given = plot_times(series, laws={"samples n": (2.0, 1.4)})
     assert named(given.axes[0]) == ["samples n from 10: exponent 1.40"]
-    alone = plot_times([Times("k", *np.ones((4, 1)))])
+    alone = plot_times([Ranges("k", *np.ones((4, 1)))])
     assert named(alone.axes[0]) == ["k from 1"]
+
+
+def test_efficiencies_have_a_tick_for_each_number_of_ranks_and_room_above_the_highest():
+    axes = plot_efficiency([Ranges("weak", [1, 2], [1.0, 1.4], [0.9, 1.3], [1.0, 1.5])]).axes[0]
+    assert axes.get_xticks().tolist() == [1, 2]
+    assert axes.get_ylim()[1] > 1.5
+    assert named(axes) == ["weak"]
 
 
 def test_routes_that_were_stopped_are_hatched_and_lower_bounds():

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import csv
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,6 +29,13 @@ ABOUT = {"experiment": "recovery", "scenario": '{"n_inputs": 5, "degree": 2}', "
 ERRORS = {"estimator": ["paper", "paper", "mine"], "n": [100, 200, 200], "relative_mse": [0.9, 0.5, 0.1]}
 PEERS = {"route": ["ours", "other"], "seconds": [1.0, np.nan], "outcome": ["done", "failed"]}
 TIMES = {"varied": ["n", "n", "k"], "size": [10, 20, 3], "seconds": [0.1, 0.2, 0.1]}
+RANKS = {
+    "mode": ["weak", "weak"],
+    "ranks": [1, 2],
+    "efficiency": [1.0, 0.9],
+    "low": [0.9, 0.8],
+    "high": [1, 1],
+}
 SMOOTHING = {
     "n_packed": [10, 10, 40, 40],
     "ratio": [1, 2, 1, 2],
@@ -197,6 +206,7 @@ def test_a_table_of_one_size_is_drawn_by_feature_with_its_predictions():
         (report.plot_smoothing, SMOOTHING),
         (report.plot_times, TIMES),
         (report.plot_peers, PEERS),
+        (report.plot_efficiency, RANKS),
         (report.plot_edges, EDGES),
     ],
 )
@@ -218,16 +228,36 @@ def test_each_kind_of_table_is_drawn_and_is_on_the_page(draw, table, tmp_path):
         (report.plot_smoothing, SMOOTHING),
         (report.plot_times, TIMES),
         (report.plot_peers, PEERS),
+        (report.plot_efficiency, RANKS),
         (report.plot_edges, EDGES),
     ],
 )
 def test_a_missing_column_is_named(draw, table):
     optional = {"predicted", "n_k"} if draw is report.plot_recovery else {"predicted"} & TABLE.keys()
-    optional |= {"outcome", "deviation"}
+    optional |= {"outcome", "deviation", "low", "high"}
     for name in table.keys() - (optional if draw is not report.plot_edges else set()):
         rest = {other: column for other, column in table.items() if other != name}
         with pytest.raises(RunFileError, match=f"needs a column `{name}`; this table has"):
             draw({"table": rest})
+
+
+def test_every_table_that_the_bench_keeps_has_a_figure():
+    results = Path(__file__).parent.parent / "bench" / "results"
+    paths = [path for folder in sorted(results.iterdir()) for path in sorted(folder.glob("*.csv"))]
+    assert paths
+    for path in paths:
+        with path.open(encoding="utf-8", newline="") as file:
+            header, *lines = csv.reader(file)
+        table = {name: _column(values) for name, values in zip(header, zip(*lines, strict=True), strict=True)}
+        figures = report._table_figures({"table": table})
+        assert figures or path.stem.rpartition("-")[2] in ("grids", "laws", "density"), path
+
+
+def _column(values):
+    try:
+        return np.array(values, dtype=float)
+    except ValueError:
+        return np.array(values)
 
 
 def test_columns_of_different_length_are_refused():
@@ -272,8 +302,9 @@ def test_densities_of_several_sizes_are_panels_with_their_edges():
     )
     few, many = figure.axes
     assert few.get_ylabel().startswith("n = 100")
-    named = [text.get_text() for text in many.get_legend().get_texts()]
+    named = [text.get_text() for text in figure.legends[0].get_texts()]
     assert {"predicted", "edges of the bulk", "predicted edges", "outliers"} <= set(named)
+    assert many.get_legend() is None
     assert len(report.plot_density({"table-density": grid}).axes) == 2
     other = EDGES | {"n": np.full(8, 300)}
     assert len(report.plot_density({"table-density": grid, "table": other}).axes[0].lines) == 1

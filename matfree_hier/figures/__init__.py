@@ -6,8 +6,9 @@ and leave the caller's settings alone. Each returns the Figure; ``figure.savefig
 
 from matfree_hier.figures.comparisons import Curve as Curve
 from matfree_hier.figures.comparisons import Law as Law
-from matfree_hier.figures.comparisons import Times as Times
+from matfree_hier.figures.comparisons import Ranges as Ranges
 from matfree_hier.figures.comparisons import plot_curves as plot_curves
+from matfree_hier.figures.comparisons import plot_efficiency as plot_efficiency
 from matfree_hier.figures.comparisons import plot_peers as plot_peers
 from matfree_hier.figures.comparisons import plot_times as plot_times
 from matfree_hier.figures.curves import plot_density as plot_density
@@ -26,11 +27,12 @@ __all__ = [
     "Band",
     "Curve",
     "Law",
-    "Times",
+    "Ranges",
     "plot_collapse",
     "plot_curves",
     "plot_density",
     "plot_edges",
+    "plot_efficiency",
     "plot_fit",
     "plot_history",
     "plot_law",

@@ -165,18 +165,23 @@ def _draw_curve(axes: Axes, curve: Curve, style: tuple[str, str], *, log: bool, 
             axes.plot(places, middle * ratios**law.asymptotic, ":", color="black", linewidth=1.3, label=label)
 
 
-class Times(NamedTuple):
-    """Seconds (m,) at sizes (m,), and the range over repeats."""
+class Ranges(NamedTuple):
+    """Values (m,) at sizes (m,), and their ranges over repeats."""
 
     name: str
     sizes: ArrayLike
-    seconds: ArrayLike
+    values: ArrayLike
     low: ArrayLike
     high: ArrayLike
 
+    def arrays(self) -> list[Array]:
+        """Return sizes, values, and how far the range reaches below and above, (2, m)."""
+        sizes, values, low, high = (np.asarray(part, dtype=np.float64) for part in self[1:])
+        return [sizes, values, np.maximum([values - low, high - values], 0.0)]
+
 
 def plot_times(
-    series: Sequence[Times],
+    series: Sequence[Ranges],
     *,
     laws: Mapping[str, tuple[float, float]] | None = None,
     y_label: str = "seconds",
@@ -186,9 +191,10 @@ def plot_times(
 
     Parameters
     ----------
-    series : sequence of Times
+    series : sequence of Ranges
+        Of seconds.
     laws : mapping of str to tuple of float, optional
-        Constant and exponent by name, fitted to all repeats; otherwise fitted here to `seconds`.
+        Constant and exponent by name, fitted to all repeats; otherwise fitted here to the values.
     y_label : str
     axes : matplotlib Axes, optional
         Where to draw; a new Figure otherwise.
@@ -202,7 +208,7 @@ def plot_times(
     all_ratios = []
     for times in series:
         colour, marker = styles[times.name]
-        sizes, middle, low, high = (np.asarray(values, dtype=np.float64) for values in times[1:])
+        sizes, middle, reach = times.arrays()
         ratios = sizes / sizes.min()
         all_ratios.append(ratios)
         label = f"{times.name} from {sizes.min():,.0f}"
@@ -211,7 +217,6 @@ def plot_times(
             constant, exponent = law
             axes.plot(ratios, constant * sizes**exponent, color=colour, linewidth=1)
             label += f": exponent {exponent:.2f}"
-        reach = np.maximum([middle - low, high - middle], 0.0)
         error_bars(axes, ratios, middle, reach, marker, colour, label)
     axes.set_xscale("log")
     axes.set_yscale("log")
@@ -219,6 +224,38 @@ def plot_times(
     plain_ticks(axes.yaxis)
     axes.set_xlabel("size over the smallest")
     axes.set_ylabel(y_label)
+    axes.legend(frameon=False, fontsize=8)
+    return figure_of(axes)
+
+
+def plot_efficiency(series: Sequence[Ranges], *, axes: Axes | None = None) -> Figure:
+    """Draw parallel efficiencies against the number of ranks.
+
+    Parameters
+    ----------
+    series : sequence of Ranges
+        Of efficiencies; 1 is a line.
+    axes : matplotlib Axes, optional
+        Where to draw; a new Figure otherwise.
+
+    Returns
+    -------
+    matplotlib Figure
+    """
+    axes = new_axes(axes)
+    styles = styles_of(each.name for each in series)
+    ranks, highest = set(), 1.0
+    for each in series:
+        colour, marker = styles[each.name]
+        sizes, middle, reach = each.arrays()
+        error_bars(axes, sizes, middle, reach, marker, colour, each.name)
+        ranks |= set(sizes.tolist())
+        highest = max(highest, float((middle + reach[1]).max()))
+    axes.axhline(1.0, color=GREY, linewidth=0.8)
+    axes.set_xticks(sorted(ranks))
+    axes.set_ylim(0.0, 1.2 * highest)
+    axes.set_xlabel("ranks")
+    axes.set_ylabel("efficiency")
     axes.legend(frameon=False, fontsize=8)
     return figure_of(axes)
 

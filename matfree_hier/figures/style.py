@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 # Okabe and Ito's colours, told apart by every kind of colour vision; shape or dash repeats what colour says.
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#6F6F6F"
 SIZE = (5.6, 4.0)
-_FEW = 6  # places that have room for a tick each
+_ROOM = 44  # characters of the labels along an axis
+_CLOSE = 0.06  # of an axis, between neighbouring labels
 # Estimators look the same in all figures; other things take what they leave.
 _ESTIMATORS = {"paper": (BLUE, "o"), "spectral": (ORANGE, "s"), "refined": (GREEN, "^")}
 _OTHERS = [(GREY, "v"), ("black", "D"), ("#CC79A7", "P"), ("#56B4E9", "X"), ("#E69F00", "<")]
@@ -85,12 +86,14 @@ def styles_of(names: Iterable[str]) -> dict[str, tuple[str, str]]:
 
 
 def ticks_at(axis: Axis, places: ArrayLike) -> None:
-    """Put the ticks of a log axis at the places drawn where they are few, else at 1, 2, 5, 10."""
+    """Put the ticks of a log axis at the places drawn where there is room for them, else at 1, 2, 5, 10."""
     values = np.unique(np.asarray(places, dtype=np.float64))
-    if not 1 <= len(values) <= _FEW:
+    labels = [f"{value:,.0f}" if value >= 100 else f"{value:g}" for value in values]
+    steps = np.diff(np.log(values))
+    if sum(map(len, labels)) > _ROOM or (len(steps) and steps.min() < _CLOSE * steps.sum()):
         plain_ticks(axis)
         return
-    axis.set_ticks(values, [f"{value:,.0f}" if value >= 100 else f"{value:g}" for value in values])
+    axis.set_ticks(values, labels)
     axis.set_minor_locator(NullLocator())
 
 

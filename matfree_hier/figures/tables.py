@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from matplotlib.figure import Figure
 
-from matfree_hier.figures.comparisons import Curve, Law, Times, plot_curves, plot_peers, plot_times
+from matfree_hier.figures.comparisons import (
+    Curve,
+    Law,
+    Ranges,
+    plot_curves,
+    plot_efficiency,
+    plot_peers,
+    plot_times,
+)
 from matfree_hier.figures.curves import plot_density, plot_edges
 from matfree_hier.figures.solves import plot_recovery
 from matfree_hier.figures.style import GREY, error_bars, figure_of, new_axes
@@ -20,6 +28,7 @@ from matfree_hier.status import RunFileError
 from matfree_hier.wording import counted
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
@@ -250,14 +259,29 @@ def times(
     table: Columns, *, laws: Mapping[str, tuple[float, float]] | None = None, axes: Axes | None = None
 ) -> Figure:
     """Draw times against each size that was varied."""
-    varied, size, seconds = required(table, "varied", "size", "seconds", what="A time by size")
-    low, high = (np.asarray(table.get(name, seconds)) for name in ("low", "high"))
     series = [
-        Times(_SIZES.get(name, name), *(column[varied == name] for column in (size, seconds, low, high)))
-        for name in dict.fromkeys(varied.tolist())
+        each._replace(name=_SIZES.get(each.name, each.name))
+        for each in _ranges(table, "varied", "size", "seconds", what="A time by size")
     ]
     named = {_SIZES.get(name, name): law for name, law in (laws or {}).items()}
     return plot_times(series, laws=named, axes=axes)
+
+
+def efficiency(table: Columns, *, axes: Axes | None = None) -> Figure:
+    """Draw efficiencies against ranks, weak and strong scaling apart."""
+    series = _ranges(table, "mode", "ranks", "efficiency", what="An efficiency by ranks")
+    return plot_efficiency([each._replace(name=f"{each.name} scaling") for each in series], axes=axes)
+
+
+def _ranges(table: Columns, kind: str, size: str, value: str, *, what: str) -> list[Ranges]:
+    """Return what was measured of each kind; without columns ``low`` and ``high``, of no extent."""
+    kinds, sizes, values = required(table, kind, size, value, what=what)
+    low, high = (np.asarray(table.get(name, values)) for name in ("low", "high"))
+    names = kinds.astype(str)
+    return [
+        Ranges(name, *(column[names == name] for column in (sizes, values, low, high)))
+        for name in dict.fromkeys(names.tolist())
+    ]
 
 
 def peers(table: Columns, *, axes: Axes | None = None) -> Figure:
@@ -329,7 +353,22 @@ def densities(table: Columns, places: Columns | None = None, *, axes: Axes | Non
         panel.set_ylabel(f"n = {size:,.0f}\ndensity")
         if panel is not panels[-1]:
             panel.set_xlabel("")
+    if len(panels) > 1:
+        _share_legend(figure, panels)
     return figure
+
+
+def _share_legend(figure: Figure, panels: list[Axes]) -> None:
+    """Put one legend of what all panels hold below them."""
+    drawn: dict[str, Artist] = {}
+    for panel in panels:
+        handles, labels = panel.get_legend_handles_labels()
+        drawn |= dict(zip(labels, handles, strict=True))
+        if (legend := panel.get_legend()) is not None:
+            legend.remove()
+    figure.legend(
+        list(drawn.values()), list(drawn), frameon=False, fontsize=8, ncols=4, loc="outside lower center"
+    )
 
 
 def _places(table: Columns, size: float) -> dict[str, Any]:
