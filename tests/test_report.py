@@ -13,6 +13,7 @@ from matfree_hier.density import spectral_density
 from matfree_hier.eigen import top_eigenpairs
 from matfree_hier.estimator import HierarchicalSpectralRegressor
 from matfree_hier.page import Section, Table, page
+from matfree_hier.report.pages import table_figures
 from matfree_hier.status import RunFileError
 from matfree_hier.store import RunFile
 
@@ -249,7 +250,7 @@ def test_every_table_that_the_bench_keeps_has_a_figure():
         with path.open(encoding="utf-8", newline="") as file:
             header, *lines = csv.reader(file)
         table = {name: _column(values) for name, values in zip(header, zip(*lines, strict=True), strict=True)}
-        figures = report._table_figures({"table": table})
+        figures = table_figures({"table": table})
         assert figures or path.stem.rpartition("-")[2] in ("grids", "laws", "density"), path
 
 
@@ -310,7 +311,7 @@ def test_densities_of_several_sizes_are_panels_with_their_edges():
     assert len(report.plot_density({"table-density": grid, "table": other}).axes[0].lines) == 1
     one = {name: column[:2] for name, column in grid.items()}
     assert report.plot_density({"table-density": one}, axes=few) is figure
-    figures = report._table_figures({"table-density": grid, "table": EDGES})
+    figures = table_figures({"table-density": grid, "table": EDGES})
     assert list(figures) == ["edges", "density"]
 
 

@@ -11,18 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from matplotlib.figure import Figure
 
-from matfree_hier.figures.comparisons import (
-    Curve,
-    Law,
-    Ranges,
-    plot_curves,
-    plot_efficiency,
-    plot_peers,
-    plot_times,
-)
 from matfree_hier.figures.curves import plot_density, plot_edges
 from matfree_hier.figures.solves import plot_recovery
-from matfree_hier.figures.style import GREY, error_bars, figure_of, new_axes
+from matfree_hier.figures.style import figure_of
 from matfree_hier.figures.transitions import leaves_zero, plot_collapse, plot_smoothing, plot_transition
 from matfree_hier.status import RunFileError
 from matfree_hier.wording import counted
@@ -38,11 +29,6 @@ Columns: TypeAlias = Mapping[str, Any]
 """A table: columns by name."""
 Scale: TypeAlias = tuple[float, str]
 """A unit of a second axis, and its label."""
-
-NAMES = ("estimator", "model", "variant")  # columns that say what a line of a comparison is of
-PLACES = ("n", "n_over_D")  # and where it stands
-_SIZES = {"n": "samples n", "D": "coordinates D", "k": "vectors k"}
-_EXPLAINED_BELOW = 0.5  # gamma, below which the error falls too slowly to be seen
 
 
 def has(table: Columns, *columns: str | tuple[str, ...]) -> bool:
@@ -158,38 +144,7 @@ def smoothing(table: Columns, *, axes: Axes | None = None) -> Figure:
     return plot_smoothing(ratios, means, limits, sizes, errors=errors, axes=axes)
 
 
-# ---- comparisons
-
-
-def errors(table: Columns, *, laws: Columns | None = None, axes: Axes | None = None) -> Figure:
-    """Draw the relative error of each estimator against samples, a panel for each gamma, with their laws."""
-    names, n, value = _compared(table, "relative_mse", "An error by samples")
-    if "overlap" in table:  # whose standard deviation the table then has
-        table = {name: column for name, column in table.items() if name != "sd"}
-    gammas = np.asarray(table["gamma"] if "gamma" in table else np.full(len(n), np.nan))
-    kinds = np.unique(gammas)
-    label = "n / D" if "n_over_D" in table else "samples $n$"
-    figure, panels = _panels(len(kinds), axes, f"gamma; the table has {', '.join(f'{g:g}' for g in kinds)}")
-    for gamma, panel in zip(kinds, panels, strict=False):
-        here = (gammas == gamma) | np.isnan(gamma)
-        explained = bool(gamma < _EXPLAINED_BELOW)
-        curves = [
-            _curve(table, name, here & (names == name), n, 1.0 - value if explained else value, explained)
-            for name in dict.fromkeys(names[here].tolist())
-        ]
-        if laws is not None:
-            curves = [curve._replace(law=_law(laws, gamma, curve.name)) for curve in curves]
-        what = "part explained, 1 - error" if explained else "relative error, 1 - R²"
-        plot_curves(curves, x_label=label, y_label=what, axes=panel)
-        if "gamma" in table:
-            panel.set_title(f"gamma = {gamma:g}", fontsize=10)
-        legend = panel.get_legend()
-        if panel is not panels[0] and laws is None and legend is not None:
-            legend.remove()
-    return figure
-
-
-def _panels(count: int, axes: Axes | None, what: str) -> tuple[Figure, list[Axes]]:
+def panels_of(count: int, axes: Axes | None, what: str) -> tuple[Figure, list[Axes]]:
     """Return axes for each of some panels, at most three in a row; the ones given have room for one."""
     if axes is not None:
         if count > 1:
@@ -203,100 +158,6 @@ def _panels(count: int, axes: Axes | None, what: str) -> tuple[Figure, list[Axes
     for panel in panels[count:]:
         panel.set_axis_off()
     return figure, panels
-
-
-def _law(laws: Columns, gamma: float, name: str) -> Law | None:
-    """Return the law of a curve, as the bench's table of them has it."""
-    columns = ("gamma", "estimator", "exponent", "low", "high", "theory", "law", "note")
-    gammas, names, *values, notes = required(laws, *columns, what="A table of laws")
-    (lines,) = np.nonzero((gammas == gamma) & (names == name))
-    if not len(lines):
-        return None
-    exponent, low, high, expected, asymptotic = (float(column[lines[0]]) for column in values)
-    if np.isnan(exponent):
-        return Law(exponent, str(notes[lines[0]]))
-    text = f"{exponent:.2f} [{low:.2f}, {high:.2f}]"
-    return Law(exponent, text, expected, asymptotic if name == "paper" else np.nan)
-
-
-def overlaps(table: Columns, *, axes: Axes | None = None) -> Figure:
-    """Draw the mean overlap of each variant against samples, beside what others recorded."""
-    names, n, value = _compared(table, "overlap", "An overlap by samples")
-    curves = [_curve(table, name, names == name, n, value) for name in dict.fromkeys(names.tolist())]
-    axes = new_axes(axes)
-    plot_curves(curves, log=False, y_label="squared overlap, mean over features", axes=axes)
-    if "recorded" in table:
-        first = np.unique(n, return_index=True)[1]
-        recorded = np.asarray(table["recorded"], dtype=np.float64)[first]
-        deviation = np.asarray(table.get("recorded_sd", np.full(len(n), np.nan)))[first]
-        error_bars(axes, n[first], recorded, deviation, "x-", GREY, "recorded")
-        axes.legend(frameon=False, fontsize=8)
-    return figure_of(axes)
-
-
-def _compared(table: Columns, value: str, what: str) -> tuple[NDArray[Any], Array, Array]:
-    """Return what each line is of, its number of samples, and its value."""
-    chosen = [next((name for name in names if name in table), names[0]) for names in (NAMES, PLACES)]
-    name, n, values = required(table, *chosen, value, what=what)
-    return name.astype(str), n.astype(np.float64), values.astype(np.float64)
-
-
-def _curve(
-    table: Columns, name: str, lines: NDArray[np.bool_], n: Array, values: Array, explained: bool = False
-) -> Curve:
-    order = np.flatnonzero(lines)[np.argsort(n[lines], kind="stable")]
-    spread, predicted, used = (
-        np.asarray(table[column], dtype=np.float64)[order] if column in table else None
-        for column in ("sd", "theory", "in_fit")
-    )
-    if predicted is not None:
-        predicted = 1.0 - predicted if explained else predicted
-        predicted = predicted if np.isfinite(predicted).any() else None
-    return Curve(name, n[order], values[order], spread, predicted, used)
-
-
-def times(
-    table: Columns, *, laws: Mapping[str, tuple[float, float]] | None = None, axes: Axes | None = None
-) -> Figure:
-    """Draw times against each size that was varied."""
-    series = [
-        each._replace(name=_SIZES.get(each.name, each.name))
-        for each in _ranges(table, "varied", "size", "seconds", what="A time by size")
-    ]
-    named = {_SIZES.get(name, name): law for name, law in (laws or {}).items()}
-    return plot_times(series, laws=named, axes=axes)
-
-
-def efficiency(table: Columns, *, axes: Axes | None = None) -> Figure:
-    """Draw efficiencies against ranks, weak and strong scaling apart."""
-    series = _ranges(table, "mode", "ranks", "efficiency", what="An efficiency by ranks")
-    return plot_efficiency([each._replace(name=f"{each.name} scaling") for each in series], axes=axes)
-
-
-def _ranges(table: Columns, kind: str, size: str, value: str, *, what: str) -> list[Ranges]:
-    """Return what was measured of each kind; without columns ``low`` and ``high``, of no extent."""
-    kinds, sizes, values = required(table, kind, size, value, what=what)
-    low, high = (np.asarray(table.get(name, values)) for name in ("low", "high"))
-    names = kinds.astype(str)
-    return [
-        Ranges(name, *(column[names == name] for column in (sizes, values, low, high)))
-        for name in dict.fromkeys(names.tolist())
-    ]
-
-
-def peers(table: Columns, *, axes: Axes | None = None) -> Figure:
-    """Draw seconds of routes as bars; those stopped are lower bounds."""
-    route, seconds = required(table, "route", "seconds", what="A comparison of routes")
-    if axes is None:
-        axes = Figure(figsize=(7.0, 0.6 * len(route) + 1.4), layout="constrained").subplots()
-    return plot_peers(
-        route.astype(str).tolist(),
-        seconds,
-        outcomes=np.asarray(table["outcome"]).astype(str).tolist() if "outcome" in table else None,
-        at_least=table.get("at_least"),
-        times=table.get("times"),
-        axes=axes,
-    )
 
 
 def edges(table: Columns, *, axes: Axes | None = None) -> Figure:
@@ -333,7 +194,7 @@ def densities(table: Columns, places: Columns | None = None, *, axes: Axes | Non
         figure = Figure(figsize=(8.0, 2.3 * len(sizes) + 1.0), layout="constrained")
         panels = list(np.atleast_1d(figure.subplots(len(sizes), 1)))
     else:
-        figure, panels = _panels(len(sizes), axes, "density")
+        figure, panels = panels_of(len(sizes), axes, "density")
     for size, panel in zip(sizes, panels, strict=True):
         here = n == size
         known = {

@@ -1,0 +1,97 @@
+"""Read what a run holds, and say what it lacks."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from matfree_hier.result import History
+from matfree_hier.status import RunFileError
+from matfree_hier.store import RunFile
+
+Groups: TypeAlias = Mapping[str, Mapping[str, Any]]
+"""The groups of a run by name, each the values it holds."""
+Run: TypeAlias = str | os.PathLike[str] | Groups
+"""A run file's path, ``PATH::NAME``, or its groups."""
+
+
+def read_run(run: Run) -> Groups:
+    """Return the groups of a run by name.
+
+    Parameters
+    ----------
+    run : path or mapping
+        ``PATH``, ``PATH::NAME``, or groups, which are returned as they are. A path without a name takes the
+        run called "run", or the only one in the file.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    RunFileError
+        If it is damaged, holds no run of that name, or several where none is named.
+    """
+    if isinstance(run, Mapping):
+        return run
+    path, name = RunFile.parse(run)
+    with RunFile(path, name, mode="r") as file:
+        names = file.names()
+        groups = {group: file.load(group) for group in file.groups()}
+    if groups:
+        return groups
+    if "::" not in os.fspath(run) and len(names) == 1:
+        return read_run(f"{path}::{names[0]}")
+    held = ", ".join(names)
+    wanted = f"no run `{name}`, it has {held}" if "::" in os.fspath(run) else f"the runs {held}"
+    msg = f"`{path}` holds {wanted}: name one as {path}::NAME."
+    raise RunFileError(msg)
+
+
+def required(groups: Groups, name: str, what: str) -> Mapping[str, Any]:
+    """Return a group of a run, or refuse a run without it."""
+    if name not in groups:
+        msg = f"The run holds no {what}; it has the groups {', '.join(sorted(groups))}."
+        raise RunFileError(msg)
+    return groups[name]
+
+
+def table_of(groups: Groups, what: str) -> Mapping[str, Any]:
+    """Return the table of a run."""
+    return required(groups, "table", f"table of {what}")
+
+
+def scenario_of(groups: Groups) -> dict[str, Any]:
+    """Return the parameters that an experiment of the bench stores with its table."""
+    about = groups.get("about", {})
+    scenario: dict[str, Any] = json.loads(about["scenario"]) if "scenario" in about else {}
+    return scenario
+
+
+def unit_of(groups: Groups) -> float | None:
+    """Return d^q of an experiment of the bench."""
+    scenario = scenario_of(groups)
+    if not {"n_inputs", "degree"} <= scenario.keys():
+        return None
+    return float(scenario["n_inputs"]) ** int(scenario["degree"])
+
+
+def spectrum_of(groups: Groups) -> Mapping[str, Any]:
+    """Return the eigenpairs of a fit or a solve."""
+    if "model" in groups:
+        spectrum: Mapping[str, Any] = groups["model"]["spectrum"]
+        return spectrum
+    return required(groups, "spectrum", "spectrum")
+
+
+def history_of(groups: Groups) -> History:
+    """Return the history of a fit's solve or of a solve."""
+    for name in ("spectrum_history", "history"):
+        if name in groups:
+            return History.from_arrays(groups[name])
+    spectrum = spectrum_of(groups)
+    prefix = "history_"
+    return History.from_arrays(
+        {name.removeprefix(prefix): values for name, values in spectrum.items() if name.startswith(prefix)}
+    )
