@@ -13,7 +13,7 @@ from matfree_hier.density import spectral_density
 from matfree_hier.eigen import top_eigenpairs
 from matfree_hier.estimator import HierarchicalSpectralRegressor
 from matfree_hier.page import Section, Table, page
-from matfree_hier.report.pages import table_figures
+from matfree_hier.report.pages import _table_section, table_figures
 from matfree_hier.status import RunFileError
 from matfree_hier.store import RunFile
 
@@ -180,6 +180,15 @@ def test_a_file_of_several_runs_is_one_page_with_a_section_for_each(tmp_path, ca
         report.plot_recovery(path)
 
 
+def test_a_table_that_is_not_complete_is_shown_with_the_reason_why_it_is_not_drawn(tmp_path):
+    with RunFile(tmp_path / "run.h5") as run:
+        run.save("table", {name: column[1:] for name, column in TABLE.items()})
+    text = report.run_page(tmp_path / "run.h5")
+    assert text.count("The table must have one line for each of 2 seeds") == 1
+    assert "results (7 rows)" in text
+    assert "data:image" not in text
+
+
 def test_a_table_says_the_scale_of_the_paper_where_its_scenario_does():
     run = {"table": TABLE | {"weight": np.full(8, 0.5)}, "about": ABOUT}
     for figure, label in ((report.plot_recovery(run), "n / d^q"), (report.plot_collapse(run), "lambda_k")):
@@ -250,7 +259,7 @@ def test_every_table_that_the_bench_keeps_has_a_figure():
         with path.open(encoding="utf-8", newline="") as file:
             header, *lines = csv.reader(file)
         table = {name: _column(values) for name, values in zip(header, zip(*lines, strict=True), strict=True)}
-        figures = table_figures({"table": table})
+        figures, _ = table_figures({"table": table})
         assert figures or path.stem.rpartition("-")[2] in ("grids", "laws", "density"), path
 
 
@@ -266,6 +275,8 @@ def test_columns_of_different_length_are_refused():
         report.plot_recovery({"table": TABLE | {"n": [1, 2, 3]}})
     with pytest.raises(RunFileError, match="must have one length, at least 1"):
         report.plot_peers({"table": {"route": [], "seconds": []}})
+    with pytest.raises(RunFileError, match="must have one length, at least 1, got a 2, b 1"):
+        _table_section({"table": {"a": [1, 2], "b": [1]}})
     uneven = {name: column[:3] for name, column in SMOOTHING.items()}
     with pytest.raises(RunFileError, match="one line for each of 2 sizes and 2 ratios"):
         report.plot_smoothing({"table": uneven})
@@ -311,7 +322,7 @@ def test_densities_of_several_sizes_are_panels_with_their_edges():
     assert len(report.plot_density({"table-density": grid, "table": other}).axes[0].lines) == 1
     one = {name: column[:2] for name, column in grid.items()}
     assert report.plot_density({"table-density": one}, axes=few) is figure
-    figures = table_figures({"table-density": grid, "table": EDGES})
+    figures, _ = table_figures({"table-density": grid, "table": EDGES})
     assert list(figures) == ["edges", "density"]
 
 

@@ -145,21 +145,31 @@ def _density_section(groups: Groups) -> Section:
 def _table_section(groups: Groups) -> Section:
     table = groups["table"]
     title = str(groups.get("about", {}).get("experiment", "Results"))
+    tables.required(table, what="A page")  # columns of one length
+    drawn, notes = table_figures(groups)
     results = {"results": Table.of(_rows(table))}
-    return Section(title, scenario_of(groups), figures=table_figures(groups), tables=results)
+    return Section(title, scenario_of(groups), notes, figures=drawn, tables=results)
 
 
-def table_figures(groups: Groups) -> dict[str, Figure]:
-    """Return the figures that the columns of a table allow."""
+def table_figures(groups: Groups) -> tuple[dict[str, Figure], list[str]]:
+    """Return the figures that the columns of a table allow, and why others of them cannot be drawn."""
     table = groups["table"]
-    drawn = {
-        name: draw(groups) for name, (draw, columns) in _TABLE_FIGURES.items() if tables.has(table, *columns)
-    }
-    if "recovery" in drawn and "n_k" in table and len(np.unique(table["n"])) > 1:
-        drawn["collapse"] = plot_collapse(groups)
+    wanted = {name: draw for name, (draw, columns) in _TABLE_FIGURES.items() if tables.has(table, *columns)}
+    if "recovery" in wanted and "n_k" in table and len(np.unique(table["n"])) > 1:
+        wanted["collapse"] = plot_collapse
     if "table-density" in groups:
-        drawn["density"] = plot_density(groups)
-    return drawn
+        wanted["density"] = plot_density
+    tried = {name: _tried(draw, groups) for name, draw in wanted.items()}
+    notes = {found for found in tried.values() if isinstance(found, str)}
+    return {name: found for name, found in tried.items() if isinstance(found, Figure)}, sorted(notes)
+
+
+def _tried(draw: Callable[[Groups], Figure], groups: Groups) -> Figure | str:
+    """Return a figure, or why the lines of a table do not make it: a page shows what there is."""
+    try:
+        return draw(groups)
+    except RunFileError as error:
+        return str(error)
 
 
 _TABLE_FIGURES: Mapping[str, tuple[Callable[[Groups], Figure], tuple[str | tuple[str, ...], ...]]] = {
