@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from matfree_hier.bench.measure import resolve, to_json
-from matfree_hier.comm import world
+from matfree_hier.launcher import world
 
 
 def run() -> int:

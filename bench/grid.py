@@ -100,12 +100,15 @@ class Summary:
         The run ends with exit status 1 if one is not met.
     figures : mapping of str to Figure
         By name; written as ``SCENARIO-NAME.png``.
+    tables : mapping of str to sequence of mapping
+        Further tables by name; written as ``SCENARIO-NAME.csv`` and stored in the run file.
     """
 
     rows: Sequence[Row]
     lines: Sequence[str] = ()
     checks: Sequence[Check] = ()
     figures: Mapping[str, Figure] = field(default_factory=dict)
+    tables: Mapping[str, Sequence[Row]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -157,9 +160,10 @@ def run_grid(grid: Grid, options: Options) -> list[str]:
     """Run the scenarios of a grid or go on with them, print and write what they show, return what is missed.
 
     Written to the folder `options.out`: the run file ``NAME.h5``, a run for each scenario; the page
-    ``NAME.html``; and in the folder ``NAME`` what is worth keeping, ``SCENARIO.csv``, ``SCENARIO.txt`` (what
-    is printed), ``SCENARIO-FIGURE.png`` and ``about.json`` (how each scenario was made). Scenarios that an
-    earlier run left there stay, on the page as well if the run file has all their entries.
+    ``NAME.html``; and in the folder ``NAME`` what is worth keeping, ``SCENARIO.csv``, ``SCENARIO-TABLE.csv``,
+    ``SCENARIO.txt`` (what is printed), ``SCENARIO-FIGURE.png`` and ``about.json`` (how each scenario was
+    made). Scenarios that an earlier run left there stay, on the page as well if the run file has all their
+    entries.
 
     A scenario that runs out of memory or misses an accuracy on its way has no result: it is missed, its
     entries so far are kept, and the others go on.
@@ -197,6 +201,8 @@ def run_grid(grid: Grid, options: Options) -> list[str]:
         missed += [f"{name}: {check}." for check in summary.checks if not check.met]
         with RunFile(_run_file(grid, options), name) as run:
             run.save(TABLE, _columns(summary.rows))
+            for table_name, rows in summary.tables.items():
+                run.save(f"{TABLE}-{table_name}", _columns(rows))
             about = {"experiment": grid.name, "scenario": to_json(case), "versions": record["versions"]}
             run.save(ABOUT, about | {"record": to_json(record)})
         records[name] = record
@@ -367,15 +373,21 @@ def _printed(summary: Summary, record: Mapping[str, Any]) -> list[str]:
 
 
 def _write(kept: Path, name: str, summary: Summary, record: Mapping[str, Any]) -> None:
-    columns = list(summary.rows[0])
-    with (kept / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows([_cell(row[column]) for column in columns] for row in summary.rows)
+    _write_table(kept / f"{name}.csv", summary.rows)
+    for table_name, rows in summary.tables.items():
+        _write_table(kept / f"{name}-{table_name}.csv", rows)
     for figure_name, figure in summary.figures.items():
         figure.savefig(kept / f"{name}-{figure_name}.png", dpi=130)
     text = "".join(f"{line}\n" for line in _printed(summary, record))
     (kept / f"{name}.txt").write_text(text, encoding="utf-8")
+
+
+def _write_table(path: Path, rows: Sequence[Row]) -> None:
+    columns = list(rows[0])
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows([_cell(row[column]) for column in columns] for row in rows)
 
 
 def _cell(value: Any) -> str:
@@ -393,5 +405,6 @@ def _section(name: str, case: Case, summary: Summary, record: Mapping[str, Any])
         lines=summary.lines,
         checks=[(str(check), check.met) for check in summary.checks],
         figures=summary.figures,
-        tables={"results": Table.of(summary.rows)},
+        tables={"results": Table.of(summary.rows)}
+        | {name: Table.of(rows) for name, rows in summary.tables.items()},
     )

@@ -7,19 +7,20 @@ asymptotic law.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import ceil, comb
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from matplotlib.figure import Figure
+from scipy.stats import rankdata
 
 from matfree_hier import theory
 from matfree_hier.bench.experiment import format_table
 from matfree_hier.bench.grid import Case, Check, Entry, Grid, Point, Summary, run_grid
 from matfree_hier.bench.laws import PowerLaw, fit_power_law
 from matfree_hier.estimator import HierarchicalSpectralRegressor
-from matfree_hier.figures.style import BLUE, GREEN, ORANGE, error_bars, plain_ticks
+from matfree_hier.figures.curves import Band
+from matfree_hier.figures.style import BLUE, GREEN, ORANGE, plain_ticks
 from matfree_hier.model import HierarchicalModel
 from matfree_hier.wording import counted
 
@@ -34,8 +35,10 @@ if TYPE_CHECKING:
 ESTIMATORS = ("paper", "spectral", "refined")
 STYLE = {"paper": (BLUE, "o"), "spectral": (ORANGE, "s"), "refined": (GREEN, "^")}
 N_SIMULATED = 100_000  # labels whose means stand for expectations in theory
-FEWEST_FOUND = 4  # features found where the law begins
-LEFT_OVER = 4  # times as many as are found there must be where it ends
+FEWEST_FOUND = 4  # features found where fits of exponents begin
+LEFT_OVER = 4  # times as many as are found there must be where they end
+FEWEST_POINTS = 3  # that an exponent is fitted to
+NO_LAW = PowerLaw(np.nan, np.nan, np.nan, np.nan)
 
 
 def run(options: Options) -> list[str]:
@@ -116,34 +119,42 @@ def compute(point: Point, seed: int) -> dict[str, Any]:
 
 
 def predicted_error(point: Point, seed: int = 3) -> float:
-    """Return what theory says of the paper's estimator, its readout included.
+    """Return what theory says of the error; NaN for refinement, of which it says nothing at finite d_1.
 
-    The K features found make up sum_k lambda_k^2 (1 - o_k^2) of the error. The readout, equations (2.12) and
-    (2.13), adds the variance of its K x K matrix, E[y^2 |h h^T - I|^2]/2 less the square of its mean, over
-    the samples of the readout.
+    The K features found make up sum_k lambda_k^2 (1 - o_k^2) of the error, for "spectral" with the overlaps
+    of ranks, which its labels are at large d. The paper's readout, equations (2.12) and (2.13), adds the
+    variance of its K x K matrix, E[y^2 |h h^T - I|^2]/2 less the square of its mean, over its samples.
     """
+    if point["estimator"] == "refined":
+        return float("nan")
     size, wanted = n_packed(point), n_wanted(point)
     n = operator_ratio(point) * size
     weights = power_law_weights(point) * np.where(np.arange(point["n_features"]) % 2, -1.0, 1.0)
     y, h = theory.simulate_labels(weights, round(min(n, N_SIMULATED)), seed)
-    o = theory.predict_spectrum(y, n, size, h[:, :wanted]).overlaps
+    h = h[:, :wanted]
+    t = y if point["estimator"] == "paper" else 2.0 * rankdata(y) / len(y) - 1.0
+    o = theory.predict_spectrum(t, n, size, h).overlaps
+    explained = float(np.sum((weights[:wanted] * o) ** 2))
+    if point["estimator"] == "spectral":
+        return 1.0 - explained
     z = np.random.default_rng([seed, wanted]).standard_normal((len(h), wanted))
-    found = np.sqrt(o) * h[:, :wanted] + np.sqrt(1.0 - o) * z
+    found = np.sqrt(o) * h + np.sqrt(1.0 - o) * z
     squares = np.sum(found**2, axis=1)
     second = np.mean(y**2 * (squares**2 - 2.0 * squares + wanted)) / 2.0
-    explained = float(np.sum((weights[:wanted] * o) ** 2))
     return 1.0 - explained + float(second - explained) / (float(point["ratio"]) * size - n)
 
 
-def holds(point: Point) -> bool:
-    """Whether 1 << K << d_1 for the features found, and those found stand above the spurious bulk.
+def is_fitted(point: Point) -> bool:
+    """Whether the point counts for an exponent: 4 <= K <= d_1/4 features, all above the spurious bulk.
 
-    Refinement has no threshold in theory: half of the components asked for count as found.
+    What the law asks for, 1 << K << d_1, no point here has: the exponent of theory's curve over the same
+    points says what is left of it. Refinement has no threshold in theory: half of the components asked for
+    count as found. The bulk is that of degree 2; at degree 1 there is none.
     """
     weights = power_law_weights(point)
     count = n_wanted(point) // (2 if point["estimator"] == "refined" else 1)
     highest = float(point["n_features"]) / LEFT_OVER
-    if point["degree"] > 1:  # at degree 1 there is no such bulk
+    if point["degree"] > 1:
         corrections = theory.finite_size(weights, point["n_inputs"])
         highest = min(highest, float(np.sum(corrections.theta > corrections.spurious_bulk[1])))
     return FEWEST_FOUND <= count <= highest
@@ -153,7 +164,12 @@ def holds(point: Point) -> bool:
 
 
 class Curve:
-    """One estimator at one gamma: errors of all seeds, (s, m), at the ratios n/D, (m,)."""
+    """One estimator at one gamma over m ratios n/D.
+
+    `measured`, shape (s, m), and `predicted`, (m,), hold the quantity that is drawn, fitted and checked: the
+    error or, for gamma < 1/2, the part explained. `law` and `expected` are the power laws of the two over the
+    points `used`, or say why there is none.
+    """
 
     def __init__(self, entries: list[Entry]) -> None:
         ratios = sorted({float(entry.point["ratio"]) for entry in entries})
@@ -165,21 +181,39 @@ class Curve:
         self.mse = np.empty((len(seeds), len(ratios)))
         for entry in entries:
             self.mse[seeds.index(entry.seed), ratios.index(entry.point["ratio"])] = entry.values["mse"]
-        self.in_law = np.array([holds(point) for point in self.points])
+        self.theory = np.array([predicted_error(point) for point in self.points])
+        self.used = np.array([is_fitted(point) for point in self.points])
+        self.measured, self.predicted = self._drawn(self.mse), self._drawn(self.theory)
+        self.law, self.expected = self._fit(self.measured), self._fit(self.predicted)
 
     @property
     def name(self) -> str:
         """Such as "gamma 0.8, paper"."""
         return f"gamma {self.gamma:g}, {self.estimator}"
 
-    def law(self, errors: Array) -> PowerLaw | None:
-        """Fit the law to errors (s, m), or for gamma < 1/2 to what is explained, in its range."""
-        use = self.in_law
-        values = np.atleast_2d(errors)[:, use]
-        values = 1.0 - values if self.gamma < 0.5 else values
-        if use.sum() < 2 or not (values > 0.0).all():
-            return None
-        return fit_power_law(self.ratios[use], values)
+    @property
+    def asymptotic(self) -> float:
+        """The exponent of the paper's law; NaN for refinement, which it is not about."""
+        return np.nan if self.estimator == "refined" else theory.mse_exponent(self.gamma)
+
+    @property
+    def distance(self) -> float:
+        """The largest |mean/theory - 1| over the points used; NaN if there is none, or no theory."""
+        off = np.abs(self.measured.mean(axis=0) / self.predicted - 1.0)[self.used]
+        return float(off.max()) if off.size else np.nan
+
+    def _drawn(self, errors: Array) -> Array:
+        return 1.0 - errors if self.gamma < 0.5 else errors
+
+    def _fit(self, values: Array) -> PowerLaw | str:
+        values = np.atleast_2d(values)[:, self.used]
+        if np.isnan(values).any():
+            return "no theory"
+        if values.shape[1] < FEWEST_POINTS:
+            return f"no fit: {counted(values.shape[1], 'point')} in the range"
+        if not (values > 0.0).all():
+            return f"no fit: explains less than nothing in {counted(int(np.sum(values <= 0.0)), 'fit')}"
+        return fit_power_law(self.ratios[self.used], values)
 
 
 def summarise(case: Case, entries: list[Entry]) -> Summary:
@@ -190,24 +224,19 @@ def summarise(case: Case, entries: list[Entry]) -> Summary:
         for estimator in ESTIMATORS
         if case[estimator]
     ]
-    predictions = {
-        curve.gamma: np.array([predicted_error(point) for point in curve.points])
-        for curve in curves
-        if curve.estimator == "paper"
-    }
-    rows, table = [], []
-    for curve in curves:
-        rows += _rows(curve, predictions)
-        table.append(_exponents(curve, predictions))
-    headers = ["", "n/D", "exponent [95 %]", "of theory's curve", "of the law"]
-    lines = [format_table(headers, table), "", *_notes(case)]
+    laws = [_law(curve) for curve in curves]
+    headers = ["", "n/D", "points", "exponent [95 %]", "of theory's curve", "of the law", "to the curve"]
+    table = [_line(curve, law) for curve, law in zip(curves, laws, strict=True)]
     return Summary(
-        rows, lines, _checks(case, curves, predictions), {"errors": draw(case, curves, predictions)}
+        [row for curve in curves for row in _rows(curve)],
+        [format_table(headers, table), "", *_notes(case)],
+        _checks(case, curves),
+        {"errors": draw(case, curves)},
+        {"laws": laws},
     )
 
 
-def _rows(curve: Curve, predictions: dict[float, Array]) -> list[dict[str, Any]]:
-    predicted = predictions[curve.gamma] if curve.estimator == "paper" else np.full(len(curve.ratios), np.nan)
+def _rows(curve: Curve) -> list[dict[str, Any]]:
     spread = curve.mse.std(axis=0, ddof=1) if len(curve.mse) > 1 else np.full(len(curve.ratios), np.nan)
     return [
         {
@@ -215,130 +244,148 @@ def _rows(curve: Curve, predictions: dict[float, Array]) -> list[dict[str, Any]]
             "estimator": curve.estimator,
             "n_over_D": ratio,
             "n_features": n_wanted(point),
-            "in_range": int(in_law),
+            "in_fit": int(used),
             "relative_mse": float(curve.mse[:, j].mean()),
             "sd": float(spread[j]),
-            "theory": float(predicted[j]),
+            "theory": float(curve.theory[j]),
         }
-        for j, (ratio, point, in_law) in enumerate(zip(curve.ratios, curve.points, curve.in_law, strict=True))
+        for j, (ratio, point, used) in enumerate(zip(curve.ratios, curve.points, curve.used, strict=True))
     ]
 
 
-def _exponents(curve: Curve, predictions: dict[float, Array]) -> list[str]:
-    measured = curve.law(curve.mse)
-    used = curve.ratios[curve.in_law]
-    span = f"{used.min():g}..{used.max():g}" if len(used) else "-"
-    expected = curve.law(predictions[curve.gamma]) if curve.estimator == "paper" else None
-    return [
-        curve.name,
-        span,
-        "-" if measured is None else str(measured),
-        "-" if expected is None else f"{expected.exponent:.3f}",
-        "-" if curve.estimator == "refined" else f"{theory.mse_exponent(curve.gamma):.3f}",
-    ]
+def _law(curve: Curve) -> dict[str, Any]:
+    """Return the exponent of a curve with its interval, beside that of theory's curve and that of the law."""
+    used = curve.ratios[curve.used]
+    law, expected = (fit if isinstance(fit, PowerLaw) else NO_LAW for fit in (curve.law, curve.expected))
+    return {
+        "gamma": curve.gamma,
+        "estimator": curve.estimator,
+        "quantity": "explained" if curve.gamma < 0.5 else "error",
+        "lowest_n_over_D": float(used.min()) if len(used) else np.nan,
+        "highest_n_over_D": float(used.max()) if len(used) else np.nan,
+        "n_points": len(used),
+        "n_seeds": len(curve.mse),
+        "exponent": law.exponent,
+        "low": law.low,
+        "high": law.high,
+        "theory": expected.exponent,
+        "law": curve.asymptotic,
+        "largest_distance": curve.distance,
+        "note": curve.law if isinstance(curve.law, str) else "",
+    }
 
 
-def _checks(case: Case, curves: list[Curve], predictions: dict[float, Array]) -> list[Check]:
+def _line(curve: Curve, law: dict[str, Any]) -> list[str]:
+    span = f"{law['lowest_n_over_D']:g}..{law['highest_n_over_D']:g}" if law["n_points"] else "-"
+    distance = "-" if np.isnan(law["largest_distance"]) else f"{law['largest_distance']:.1%}"
+    expected, asymptotic = ("-" if np.isnan(law[name]) else f"{law[name]:.3f}" for name in ("theory", "law"))
+    return [curve.name, span, str(law["n_points"]), str(curve.law), expected, asymptotic, distance]
+
+
+def _checks(case: Case, curves: list[Curve]) -> list[Check]:
     """Judge the paper's estimator by theory where that is exact, the refined one by the paper's."""
     if case["degree"] > 1:
         return []
     checks = []
-    laws = {(curve.gamma, curve.estimator): curve.law(curve.mse) for curve in curves}
+    paper = {curve.gamma: curve.law for curve in curves if curve.estimator == "paper"}
     for curve in curves:
-        law = laws[curve.gamma, curve.estimator]
-        if curve.estimator == "paper":
-            predicted = predictions[curve.gamma]
-            off = np.abs(curve.mse.mean(axis=0) / predicted - 1.0)[curve.in_law]
-            checks.append(
-                Check(
-                    f"{curve.name}: largest distance to theory's curve",
-                    float(off.max(initial=0.0)),
-                    case["within"],
-                )
-            )
-            expected = curve.law(predicted)
-            if law is not None and expected is not None:
+        law, expected, other = curve.law, curve.expected, paper.get(curve.gamma)
+        if curve.estimator == "paper" and curve.used.any():
+            quantity = "part explained" if curve.gamma < 0.5 else "error"
+            what = f"{curve.name}: largest distance of the {quantity} to theory's curve"
+            checks.append(Check(what, curve.distance, case["within"]))
+            if isinstance(law, PowerLaw) and isinstance(expected, PowerLaw):
                 difference = abs(law.exponent - expected.exponent)
                 checks.append(Check(f"{curve.name}: exponent less that of the curve", difference, 0.1))
-        paper = laws.get((curve.gamma, "paper"))
-        if curve.estimator == "refined" and curve.gamma > 0.5 and law is not None and paper is not None:
+        if curve.estimator != "refined" or curve.gamma < 0.5:
+            continue
+        if isinstance(law, PowerLaw) and isinstance(other, PowerLaw):
             what = f"{curve.name}: upper end of its exponent less the paper's"
-            checks.append(Check(what, law.high - paper.exponent, 0.0))
+            checks.append(Check(what, law.high - other.exponent, 0.0))
     return checks
 
 
 def _notes(case: Case) -> list[str]:
     notes = [
-        "Exponents are fitted where the features found are at least "
+        f"Exponents are fitted to at least {FEWEST_POINTS} points, where the features found are at least "
         f"{FEWEST_FOUND} and at most 1/{LEFT_OVER} of all"
         + (", and stronger than the bulk of spurious population eigenvalues." if case["degree"] > 1 else "."),
-        "For gamma below 1/2 they are those of the part explained, 1 - error, which grows.",
+        "The law is that of 1 << features found << all; theory's curve has the features that there are, and",
+        "its exponent is that over the same points: where it is steeper than the law, these are too few.",
+        "For gamma below 1/2 exponents and distances are those of the part explained, 1 - error.",
         "n counts all samples: the paper's estimator, as its curve, finds features on one half and reads",
         "them out on the other.",
     ]
     if case["degree"] > 1:
-        notes.append("Theory's curve takes the features F(x) for Gaussian, which they are at degree 1 only.")
+        notes.append("Theory's curves take the features F(x) for Gaussian, which they are at degree 1 only.")
     return notes
 
 
-def draw(case: Case, curves: list[Curve], predictions: dict[float, Array]) -> Figure:
-    """Draw error against n/D, a panel a gamma; the range of the law is shaded."""
+def draw(case: Case, curves: list[Curve]) -> Figure:
+    """Draw error against n/D, a panel a gamma; points that exponents are fitted to are full."""
     gammas = list(case["gammas"])
     columns = min(3, len(gammas))
     n_rows = -(-len(gammas) // columns)
-    figure = Figure(figsize=(4.3 * columns, 3.5 * n_rows), layout="constrained")
+    figure = Figure(figsize=(max(4.6 * columns, 6.4), 3.9 * n_rows + 0.4), layout="constrained")
     panels = np.atleast_1d(figure.subplots(n_rows, columns)).ravel()
     for panel in panels[len(gammas) :]:
         panel.set_axis_off()
     for gamma, panel in zip(gammas, panels, strict=False):
-        _panel(panel, gamma, [curve for curve in curves if curve.gamma == gamma], predictions[gamma])
-    panels[0].legend(frameon=False, fontsize=8)
+        _panel(panel, gamma, [curve for curve in curves if curve.gamma == gamma])
+    bulk = ", above the spurious bulk" if case["degree"] > 1 else ""
     figure.suptitle(
         f"q = {case['degree']}, d = {case['n_inputs']}, {counted(case['n_features'], 'feature')},"
-        f" {counted(case['seeds'], 'seed')}\nshaded: where the paper's law can hold",
+        f" {counted(case['seeds'], 'seed')}\n"
+        f"full marks: {FEWEST_FOUND} <= features found <= 1/{LEFT_OVER} of all{bulk}\n"
+        "exponents, with 95 % intervals, are fitted to these (dashed)",
         fontsize=10,
     )
     return figure
 
 
-def _panel(axes: Axes, gamma: float, curves: list[Curve], predicted: Array) -> None:
-    quantity: Callable[[Array], Array] = (lambda mse: 1.0 - mse) if gamma < 0.5 else (lambda mse: mse)
+def _panel(axes: Axes, gamma: float, curves: list[Curve]) -> None:
     for curve in curves:
         colour, marker = STYLE[curve.estimator]
-        values = quantity(curve.mse)
-        spread = values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros(values.shape[1])
-        law = curve.law(curve.mse)
-        label = curve.estimator
-        if curve.estimator == "paper":
-            axes.plot(curve.ratios, quantity(predicted), color=colour, linewidth=1.2, label="paper, theory")
-            _shade(axes, curve)
-        error_bars(axes, curve.ratios, values.mean(axis=0), spread, marker, colour, label)
-        if law is not None:
-            used = curve.ratios[curve.in_law]
-            axes.plot(used, law.constant * used**law.exponent, "--", color=colour, linewidth=1)
-            axes.annotate(
-                f"{law.exponent:.2f}",
-                (used[-1], law.constant * used[-1] ** law.exponent),
-                xytext=(6, -3),
-                textcoords="offset points",
-                color=colour,
-                fontsize=8,
-            )
+        band = Band.of(curve.measured)
+        label = f"{curve.estimator}: {_short(curve.law)}"
+        for used, inside in ((curve.used, colour), (~curve.used, "white")):
+            axes.errorbar(
+                curve.ratios[used], band.mean[used], band.deviation[used], fmt=marker, color=colour,
+                capsize=2, markersize=5, markerfacecolor=inside,
+            )  # fmt: skip
+        axes.plot([], [], marker + "--", color=colour, linewidth=1, markersize=5, label=label)
+        if isinstance(curve.law, PowerLaw):
+            x = curve.ratios[curve.used]
+            axes.plot(x, curve.law.constant * x**curve.law.exponent, "--", color=colour, linewidth=1)
+        if curve.estimator == "refined":
+            continue
+        of_theory = f", {curve.expected.exponent:.2f}" if isinstance(curve.expected, PowerLaw) else ""
+        label = f"{curve.estimator}, theory{of_theory}"
+        axes.plot(curve.ratios, curve.predicted, color=colour, linewidth=1.1, label=label)
+        if curve.estimator == "paper" and isinstance(curve.law, PowerLaw):
+            centre = np.exp(np.log(x).mean())
+            line = curve.law.constant * centre**curve.law.exponent * (x / centre) ** curve.asymptotic
+            axes.plot(x, line, ":", color="black", linewidth=1.3, label=f"the law, {curve.asymptotic:.2f}")
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter("{x:g}")
     axes.set_yscale("log")
-    if gamma < 0.5:  # below that of the theory's first point is noise
-        axes.set_ylim(bottom=float(quantity(predicted).min()) / 3.0)
+    drawn = np.concatenate([curve.measured.mean(axis=0) for curve in curves])
+    low, high = drawn[drawn > 0.0].min(), drawn.max()
+    if gamma < 0.5:  # below a third of theory's first point is noise
+        low = max(
+            low, min(float(curve.predicted[0]) for curve in curves if curve.estimator != "refined") / 3.0
+        )
+    room = (high / low) ** 0.35  # for the legend, in the corner that curves stay away from
+    axes.set_ylim(low / (room if gamma < 0.5 else 1.2), high * (1.4 if gamma < 0.5 else room))
     plain_ticks(axes.yaxis)
+    axes.legend(frameon=False, fontsize=7, loc="lower right" if gamma < 0.5 else "upper right")
     axes.set_title(f"gamma = {gamma:g}", fontsize=10)
     axes.set_xlabel("n / D")
     axes.set_ylabel("part explained, 1 - error" if gamma < 0.5 else "relative error, 1 - R²")
 
 
-def _shade(axes: Axes, curve: Curve) -> None:
-    used = curve.ratios[curve.in_law]
-    if len(used):
-        axes.axvspan(used.min() / 1.2, used.max() * 1.2, color="0.92", zorder=0)
+def _short(law: PowerLaw | str) -> str:
+    return law if isinstance(law, str) else f"{law.exponent:.2f} [{law.low:.2f}, {law.high:.2f}]"
 
 
 GRID = Grid("scaling", points, compute, summarise, cost)

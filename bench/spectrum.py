@@ -29,7 +29,7 @@ def compute(point: Point, seed: int) -> dict[str, Any]:
     teacher, C = recovery.draw(point, seed)
     found = spectral_density(C, seed=seed, n_grid=N_GRID, progress=False)
     t, h, norms = recovery.population(teacher, C, seed)
-    expected = theory.predict_spectrum(t, C.n_samples, teacher.n_packed, h, norms)
+    expected, edges = predicted(t, h, norms, C.n_samples, teacher.n_packed)
     bulk = theory.bulk_density(found.grid, t, C.n_samples, teacher.n_packed, norms)
     return {
         "grid": found.grid,
@@ -39,9 +39,27 @@ def compute(point: Point, seed: int) -> dict[str, Any]:
         "outliers": found.outliers,
         "n_passes": found.n_passes,
         "predicted_density": smoothed(bulk, found.grid, found.width),
-        "predicted_edges": np.array([expected.edge_left, expected.edge_right]),
-        "predicted_outliers": expected.eigenvalues,
+        "predicted_edges": edges,
+        "predicted_outliers": expected,
     }
+
+
+def predicted(t: Array, h: Array, norms: Array | None, n: int, size: int) -> tuple[Array, Array]:
+    """Return the eigenvalue of each feature (K,), NaN if it has none, and the two edges, means over draws.
+
+    Each draw has n samples, if there are as many: where |t| |F|^2 is heavy-tailed the resolvent's edge is
+    set by the largest of them, and that of more samples would be beyond any eigenvalue there is.
+    """
+    starts = range(0, max(1, len(t) - n + 1), n)
+    parts = [slice(start, start + n) for start in starts]
+    spectra = [
+        theory.predict_spectrum(t[part], n, size, h[part], None if norms is None else norms[part])
+        for part in parts
+    ]
+    values = np.array([spectrum.eigenvalues for spectrum in spectra])
+    known = np.isfinite(values).sum(axis=0)
+    means = np.where(2 * known > len(values), np.nansum(values, axis=0) / np.maximum(known, 1), np.nan)
+    return means, np.mean([[s.edge_left, s.edge_right] for s in spectra], axis=0)
 
 
 def smoothed(density: Array, grid: Array, width: float) -> Array:
@@ -62,100 +80,158 @@ def matched(outliers: Array, expected: Array) -> Array:
     return nearest
 
 
+class Comparison:
+    """What was found in one entry, beside what theory says.
+
+    Outliers that are no feature's are `tails`: eigenvalues of few samples of large |t| |F|^2, which theory
+    counts as the bulk's. The `reach`, both ends of bulk and tails, is what its edges are compared with.
+    """
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        self.edges, self.expected_edges = values["edges"], values["predicted_edges"]
+        self.expected = values["predicted_outliers"]
+        self.features = matched(values["outliers"], self.expected)
+        self.tails = np.setdiff1d(values["outliers"], self.features)
+        self.reach = np.array([min([self.edges[0], *self.tails]), max([self.edges[1], *self.tails])])
+
+    @property
+    def edge_distance(self) -> float:
+        """The larger distance of an end of bulk and tails from its prediction, over half the width."""
+        half = 0.5 * (self.expected_edges[1] - self.expected_edges[0])
+        return float(np.abs(self.reach - self.expected_edges).max() / half)
+
+    @property
+    def outlier_distance(self) -> float:
+        """The largest relative distance of a feature's eigenvalue to its prediction; 0 if none has both."""
+        return float(np.nanmax(np.abs(self.features / self.expected - 1.0), initial=0.0))
+
+
 def table(entries: list[Entry]) -> list[dict[str, Any]]:
     """Return a line for each number of samples, seed and feature: its eigenvalue, and the bulk's edges."""
     rows = []
     for point, seed, values in entries:
-        edges, expected_edges = values["edges"], values["predicted_edges"]
-        places = matched(values["outliers"], values["predicted_outliers"])
+        found = Comparison(values)
         shared = {
             "n": point["n_samples"],
             "seed": seed,
-            "left": float(edges[0]),
-            "predicted_left": float(expected_edges[0]),
-            "right": float(edges[1]),
-            "predicted_right": float(expected_edges[1]),
-            "n_outliers": len(values["outliers"]),
+            "left": float(found.edges[0]),
+            "left_with_tails": float(found.reach[0]),
+            "predicted_left": float(found.expected_edges[0]),
+            "right": float(found.edges[1]),
+            "right_with_tails": float(found.reach[1]),
+            "predicted_right": float(found.expected_edges[1]),
+            "n_tails": len(found.tails),
         }
         rows += [
             shared | {"feature": k + 1, "predicted": float(expected), "eigenvalue": float(place)}
-            for k, (place, expected) in enumerate(zip(places, values["predicted_outliers"], strict=True))
+            for k, (place, expected) in enumerate(zip(found.features, found.expected, strict=True))
         ]
     return rows
 
 
+def densities(entries: list[Entry]) -> list[dict[str, Any]]:
+    """Return the densities of the first seed, a line for each number of samples and point of its grid."""
+    columns = ("grid", "density", "standard_errors", "predicted_density")
+    return [
+        {"n": point["n_samples"]} | dict(zip(("eigenvalue", *columns[1:]), map(float, line), strict=True))
+        for point, seed, values in entries
+        if seed == entries[0].seed
+        for line in zip(*(values[name] for name in columns), strict=True)
+    ]
+
+
 def summarise(case: Case, entries: list[Entry]) -> Summary:
     """Return edges and outliers beside their predictions, and the densities of the first seed."""
-    rows, size = table(entries), recovery.n_packed(case)
-    distances = [_distances(entry.values) for entry in entries]
+    size = recovery.n_packed(case)
+    found = [Comparison(entry.values) for entry in entries]
+    headers = [
+        "n / D",
+        "seed",
+        "bulk",
+        "with tails",
+        "predicted",
+        "tails",
+        "features",
+        "predicted",
+        "ends off",
+    ]
+    headers.append("features off")
     lines = [
         recovery.title(case),
         "",
-        format_table(
-            ["n / D", "seed", "bulk", "predicted", "outliers", "predicted", "edges off", "outliers off"],
-            [
-                [f"{point['n_samples'] / size:.3g}", str(seed), _range(values["edges"]),
-                 _range(values["predicted_edges"]), str(len(values["outliers"])),
-                 str(int(np.isfinite(values["predicted_outliers"]).sum())), f"{edge:.3f}", f"{outlier:.3f}"]
-                for (point, seed, values), (edge, outlier) in zip(entries, distances, strict=True)
-            ],
-        ),
+        format_table(headers, [_line(entry, c, size) for entry, c in zip(entries, found, strict=True)]),
         "",
-        "edges are off by this share of the bulk's half-width, outliers by this share of the one predicted,",
-        "the largest of those both found and predicted.",
-    ]  # fmt: skip
+        "tails are eigenvalues outside the bulk that are no feature's. Theory has them in the bulk: its",
+        "edges are compared with the ends of both, off by this share of half the width predicted. The",
+        "eigenvalues of features are off by this share of the one predicted, the largest of those both",
+        "found and predicted.",
+    ]
     far = [
-        distance
-        for (point, *_), distance in zip(entries, distances, strict=True)
+        c
+        for (point, *_), c in zip(entries, found, strict=True)
         if point["n_samples"] >= (case.get("compared_from", 0.0) - 1e-9) * size
     ]
     where = f"n/D >= {case.get('compared_from', 0.0):g}"
+    bounds = {
+        "max_edge_distance": ("an end of the bulk over the half-width", [c.edge_distance for c in far]),
+        "max_outlier_distance": ("an outlier over its size", [c.outlier_distance for c in far]),
+    }
     checks = [
-        Check(f"largest distance of {what}, {where}", max(d[i] for d in far), case[bound])
-        for i, (what, bound) in enumerate(
-            [
-                ("an edge over the half-width", "max_edge_distance"),
-                ("an outlier over its size", "max_outlier_distance"),
-            ]
-        )
+        Check(f"largest distance of {what}, {where}", max(distances), case[bound])
+        for bound, (what, distances) in bounds.items()
         if bound in case
     ]
-    return Summary(rows, lines, checks, {"density": _figure(case, entries)})
+    figures_by_name = {"density": _figure(case, entries)}
+    return Summary(table(entries), lines, checks, figures_by_name, {"density": densities(entries)})
+
+
+def _line(entry: Entry, found: Comparison, size: int) -> list[str]:
+    counts = (len(found.tails), np.isfinite(found.features).sum(), np.isfinite(found.expected).sum())
+    return [
+        f"{entry.point['n_samples'] / size:.3g}",
+        str(entry.seed),
+        *(_range(ends) for ends in (found.edges, found.reach, found.expected_edges)),
+        *(str(int(count)) for count in counts),
+        f"{found.edge_distance:.3f}",
+        f"{found.outlier_distance:.3f}",
+    ]
 
 
 def _range(edges: Array) -> str:
     return f"{edges[0]:+.3f} to {edges[1]:+.3f}"
 
 
-def _distances(values: dict[str, Any]) -> tuple[float, float]:
-    """Return the largest relative distances of edges and of outliers from their predictions."""
-    expected = values["predicted_edges"]
-    edge = float(np.abs(values["edges"] - expected).max() / (0.5 * (expected[1] - expected[0])))
-    places = values["predicted_outliers"]
-    share = np.abs(matched(values["outliers"], places) - places) / np.abs(places)
-    return edge, float(np.nanmax(share, initial=0.0))
-
-
 def _figure(case: Case, entries: list[Entry]) -> Figure:
-    """Draw the densities of the first seed, one number of samples above the other."""
+    """Draw the densities of the first seed, one number of samples above the other, on axes of their own."""
     first = [entry for entry in entries if entry.seed == entries[0].seed]
-    figure = Figure(figsize=(8.0, 2.0 * len(first) + 0.8), layout="constrained")
-    panels = np.atleast_1d(figure.subplots(len(first), 1, sharex=True))
+    figure = Figure(figsize=(8.0, 2.3 * len(first) + 1.0), layout="constrained")
+    panels = np.atleast_1d(figure.subplots(len(first), 1))
     for panel, (point, _, values) in zip(panels, first, strict=True):
+        found = Comparison(values)
         figures.plot_density(
             values["grid"],
             values["density"],
             standard_errors=values["standard_errors"],
             predicted=(values["grid"], values["predicted_density"]),
-            edges=tuple(values["predicted_edges"]),
-            outliers=values["outliers"],
-            expected=values["predicted_outliers"],
+            edges=tuple(found.expected_edges),
+            measured_edges=tuple(found.edges),
+            outliers=found.features[np.isfinite(found.features)],
+            tails=found.tails,
+            expected=found.expected,
             axes=panel,
         )
         panel.set_ylabel(f"n/D = {point['n_samples'] / recovery.n_packed(point):.3g}\ndensity")
+        panel.get_legend().remove()
         if panel is not panels[-1]:
             panel.set_xlabel("")
-            panel.get_legend().remove()
+    drawn = {
+        label: handle
+        for panel in panels
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(
+        list(drawn.values()), list(drawn), frameon=False, fontsize=8, ncols=4, loc="outside lower center"
+    )
     figure.suptitle(recovery.title(case), fontsize=10)
     return figure
 

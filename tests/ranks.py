@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).parent.parent
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
 
-_OF_THE_MACHINE = ("OPENBLAS_CORETYPE", "NVPL_BLAS_DEBUG_CPU_TYPE")  # what would change bits
 _OF_EVERY_RANK = {
     **dict.fromkeys(("NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1"),
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -43,10 +42,9 @@ def available() -> bool:
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return what ranks run in: one thread each, this checkout first, nothing that chooses BLAS kernels."""
-    kept = {name: value for name, value in os.environ.items() if name not in _OF_THE_MACHINE}
-    path = os.pathsep.join(filter(None, [str(ROOT), str(ROOT / "tests"), kept.get("PYTHONPATH", "")]))
-    return kept | _OF_EVERY_RANK | {"PYTHONPATH": path} | dict(extra or {})
+    """Return what ranks run in: this process's environment, one thread each, this checkout first."""
+    path = os.pathsep.join(filter(None, [str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]))
+    return dict(os.environ) | _OF_EVERY_RANK | {"PYTHONPATH": path} | dict(extra or {})
 
 
 def mpiexec(

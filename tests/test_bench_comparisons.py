@@ -36,6 +36,19 @@ def test_the_record_is_met_within_what_its_spread_allows():
     summary = authors.summarise(case, entries)
     assert [check.met for check in summary.checks] == [False]
     assert summary.rows[0]["overlap"] == pytest.approx(0.36)
+    assert summary.rows[0]["gain"] == 0.0
+
+
+def test_gains_over_paper_are_taken_seed_by_seed():
+    case = SMALL | {"n": [40], "recorded": [0.3], "recorded_sd": [0.01], "variants": ["centred"], "seeds": 2}
+    found = {"paper": (0.2, 0.4), "centred": (0.25, 0.55)}
+    entries = [
+        Entry({"n": 40, "variant": name}, seed, {"overlaps": np.full(3, overlap), "mse": 0.5})
+        for name, overlaps in found.items()
+        for seed, overlap in enumerate(overlaps)
+    ]
+    assert authors.summarise(case, entries).rows[0]["gain"] == pytest.approx(0.1)
+    assert np.isnan(authors.summarise(case, entries[2:]).rows[0]["gain"])
 
 
 def test_the_part_of_degree_2_is_what_matrices_say():

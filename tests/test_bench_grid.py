@@ -52,7 +52,13 @@ class Squares:
         figure = Figure()
         figure.subplots().plot([row["size"] for row in rows])
         largest = max(row["square"] for row in rows)
-        return Summary(rows, ["line"], [Check("largest", largest, case["largest"])], {"sizes": figure})
+        return Summary(
+            rows,
+            ["line"],
+            [Check("largest", largest, case["largest"])],
+            {"sizes": figure},
+            {"extremes": [{"what": "largest", "square": float(largest)}]},
+        )
 
 
 @pytest.fixture
@@ -78,11 +84,14 @@ def test_a_grid_computes_every_point_with_every_seed_and_writes_what_it_shows(sq
     assert start(tmp_path) == DONE
     assert squares.computed == [(size, seed) for size in (1, 2, 3) for seed in (10, 11)]
     kept = tmp_path / "squares"
-    files = {"tiny.csv", "tiny.txt", "tiny-sizes.png", "about.json"}
+    files = {"tiny.csv", "tiny-extremes.csv", "tiny.txt", "tiny-sizes.png", "about.json"}
     assert {file.name for file in kept.iterdir()} == files
     with (kept / "tiny.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert rows[-1] == {"size": "3", "seed": "11", "square": "20", "name": "a"}
+    assert (kept / "tiny-extremes.csv").read_text() == "what,square\nlargest,20\n"
+    with RunFile(tmp_path / "squares.h5", "tiny", mode="r") as run:
+        assert run.load("table-extremes")["square"].tolist() == [20.0]
     out = capsys.readouterr().out
     assert "check: largest: 20, at most 100: met" in out
     page = (tmp_path / "squares.html").read_text()

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from matfree_hier import theory
 from matfree_hier.bench import recovery, spectrum
 from matfree_hier.bench.experiment import load_scenarios
 from matfree_hier.bench.grid import Entry
@@ -40,6 +41,8 @@ def test_the_summary_has_a_line_for_each_feature_and_a_panel_for_each_number_of_
     assert summary.rows[-1]["eigenvalue"] == pytest.approx(summary.rows[-1]["predicted"], rel=0.25)
     assert [check.met for check in summary.checks] == [True, True]
     assert len(summary.figures["density"].axes) == 2
+    assert len(summary.tables["density"]) == 2 * spectrum.N_GRID
+    assert summary.tables["density"][-1]["n"] == 40 * 60
 
 
 def test_smoothing_keeps_the_mass_and_adds_the_width():
@@ -55,15 +58,34 @@ def test_outliers_are_matched_by_rank_and_sign_and_those_missing_are_nan():
     assert np.isnan(found[[2, 4]]).all()
 
 
+VALUES = {
+    "edges": np.array([-1.0, 1.2]),
+    "predicted_edges": np.array([-1.0, 1.0]),
+    "outliers": np.array([2.2, -3.0]),
+    "predicted_outliers": np.array([2.0, np.nan, -3.0]),
+}
+
+
 def test_the_distance_is_that_of_the_worst_outlier_and_of_the_worse_edge():
-    values = {
-        "edges": np.array([-1.0, 1.2]),
-        "predicted_edges": np.array([-1.0, 1.0]),
-        "outliers": np.array([2.2, -3.0]),
-        "predicted_outliers": np.array([2.0, np.nan, -3.0]),
-    }
-    assert spectrum._distances(values) == pytest.approx((0.2, 0.1))
-    assert spectrum._distances(values | {"outliers": np.empty(0)})[1] == 0.0
+    found = spectrum.Comparison(VALUES)
+    assert (found.edge_distance, found.outlier_distance) == pytest.approx((0.2, 0.1))
+    assert spectrum.Comparison(VALUES | {"outliers": np.empty(0)}).outlier_distance == 0.0
+
+
+def test_outliers_of_no_feature_are_tails_and_what_predicted_edges_are_compared_with():
+    found = spectrum.Comparison(VALUES | {"outliers": np.array([2.2, 1.6, -3.0])})
+    assert found.tails.tolist() == [1.6]
+    assert found.reach.tolist() == [-1.0, 1.6]
+    assert found.edge_distance == pytest.approx(0.6)
+
+
+def test_heavy_tailed_edges_are_predicted_from_as_many_samples_as_there_are():
+    rng = np.random.default_rng(71)
+    t, h = rng.standard_t(2.5, 40_000), rng.standard_normal((40_000, 1))
+    values, edges = spectrum.predicted(t, h, None, 2000, 100)
+    assert np.isnan(values).all()
+    everything = theory.predict_spectrum(t, 2000, 100)
+    assert 1.5 * (edges[1] - edges[0]) < everything.edge_right - everything.edge_left
 
 
 def test_every_scenario_has_points_and_its_presets_exist():

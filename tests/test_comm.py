@@ -13,7 +13,7 @@ import ranks
 from numpy.testing import assert_allclose, assert_array_equal
 
 import matfree_hier as mh
-from matfree_hier.comm import launched, team_of, world
+from matfree_hier.comm import team_of
 from matfree_hier.sources import SampleSource, TeacherSource
 from matfree_hier.sources.chunks import Chunk
 
@@ -427,22 +427,19 @@ def _team_of_world(comm):
     team = team_of(comm)
     parts = comm.Split(comm.Get_rank() == 0, 0)
     others = None if comm.Get_rank() == 0 else team_of(parts).size
-    return team is team_of(comm), team.size, team.threads, others, launched()
+    return team is team_of(comm), team.size, team.threads, others
 
 
 def test_a_communicator_has_one_team_whose_ranks_share_the_cores():
     for rank, found in enumerate(ranks.run_ranks(3, _team_of_world)):
-        same, size, threads, others, started = found
+        same, size, threads, others = found
         assert same
         assert size == 3
         assert threads == max(1, len(os.sched_getaffinity(0)) // 3)
         assert others == (2 if rank else None)
-        assert started == 3
 
 
-def test_no_communicator_and_things_that_are_none():
+def test_no_communicator_has_no_team_and_what_is_none_is_refused():
     assert team_of(None) is None
     with pytest.raises(TypeError, match="`comm` must be a communicator of mpi4py or None, got str"):
         team_of("world")
-    assert launched() == 1
-    assert world() is None

@@ -22,7 +22,7 @@ def named(axes):
         lambda: plot_collapse(np.outer(N, np.linspace(0.001, 0.01, 8)), OVERLAPS, scale=(2.0, "paper")),
         lambda: plot_density(
             [0, 1, 2], [0.1, 0.5, 0.1], standard_errors=[0.1] * 3, predicted=([0, 2], [0.2, 0.2]),
-            edges=(0, 2), outliers=[3.0], expected=[2.9, np.nan],
+            edges=(0, 2), measured_edges=(0.1, 1.9), outliers=[3.0], tails=[2.2], expected=[2.9, np.nan],
         ),
         lambda: plot_law([10, 100], [[1.0, 0.1], [1.2, 0.12]], law=lambda x: 10 / x),
     ],
@@ -66,6 +66,12 @@ def test_a_threshold_beyond_the_samples_is_not_drawn():
     few = OVERLAPS[:, :, :2]
     assert len(plot_transition(N, few, thresholds=[500.0, 1e9]).axes[0].lines) == 4
     assert len(plot_transition(N, few, thresholds=[500.0, 600.0]).axes[0].lines) == 5
+
+
+def test_a_density_leaves_room_for_the_one_predicted_and_names_edges_once():
+    axes = plot_density([0, 1], [0.1, 0.2], predicted=([0, 1], [0.5, 0.3]), edges=(0, 1)).axes[0]
+    assert axes.get_ylim()[1] > 0.5
+    assert named(axes).count("predicted edges") == 1
 
 
 def test_shapes_that_disagree_are_refused():

@@ -254,7 +254,7 @@ def test_a_full_disk_does_not_end_the_run_and_is_said(
 _NURSERY = """
 import os, sys
 sys.path[:0] = [{root!r}, {tests!r}]
-from matfree_hier import atomic
+from matfree_hier.store import atomic
 from test_krylov import matrix, solve
 A = matrix(700)
 write = os.write

@@ -1,8 +1,7 @@
-"""Runs: the file and its twin in memory do the same; checkpoints; provenance."""
+"""Runs: the file and its twin in memory do the same."""
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from pathlib import Path
@@ -12,33 +11,12 @@ import h5py
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis.extra import numpy as hnp
+from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from stored import BASIS, MAPPING, VALUES, assert_same
 
 from matfree_hier.status import RunFileError
-from matfree_hier.store import Checkpoint, MemoryRun, RunFile, differences, provenance
-
-
-def assert_same(got: Any, expected: Any) -> None:
-    """Same types, bits, shapes, dtypes and memory order, through nested dicts."""
-    assert type(got) is type(expected)
-    if isinstance(expected, dict):
-        assert list(got) == list(expected)
-        for key in expected:
-            assert_same(got[key], expected[key])
-    elif isinstance(expected, np.ndarray):
-        assert (got.dtype, got.shape) == (expected.dtype, expected.shape)
-        if expected.flags.c_contiguous or expected.flags.f_contiguous:
-            assert got.flags.f_contiguous == expected.flags.f_contiguous
-            assert got.flags.c_contiguous == expected.flags.c_contiguous
-        assert got.tobytes() == expected.tobytes()
-    elif isinstance(expected, np.generic):
-        assert (got.dtype, got.tobytes()) == (expected.dtype, expected.tobytes())
-    elif isinstance(expected, float):
-        assert np.float64(got).tobytes() == np.float64(expected).tobytes()
-    else:
-        assert got == expected
+from matfree_hier.store import Checkpoint, MemoryRun, RunFile
 
 
 class FileRuns:
@@ -66,51 +44,6 @@ def runs(request, tmp_path):
     return request.param(tmp_path)
 
 
-RNG = np.random.default_rng(20240517)
-BASIS = RNG.standard_normal((40, 3))
-VALUES: dict[str, Any] = {
-    "float64": BASIS,
-    "float32, Fortran": np.asfortranarray(BASIS.astype(np.float32)),
-    "float16": BASIS.astype(np.float16),
-    "longdouble": BASIS.astype(np.longdouble) / 3,
-    "complex": BASIS + 1j,
-    "int": np.arange(-5, 7, dtype=np.int16).reshape(3, 4),
-    "uint64": np.array([2**64 - 1, 0], dtype=np.uint64),
-    "big-endian": np.arange(5, dtype=">f8"),
-    "bool": np.array([[True, False], [False, False]]),
-    "bool, Fortran": np.asfortranarray(np.array([[True, False], [True, False]])),
-    "three axes, Fortran": np.asfortranarray(RNG.standard_normal((2, 3, 4))),
-    "empty": np.zeros((0, 4)),
-    "empty, Fortran text": np.zeros((0, 2), dtype="U3"),
-    "no axes": np.array(2.5),
-    "one column": np.arange(4.0)[:, None],
-    "NaN with payload": np.array([0x7FF8000000001234, 0xFFF8000000000001], dtype=np.uint64).view(np.float64),
-    "extremes": np.array([0.0, -0.0, np.inf, -np.inf, 5e-324, 1.7976931348623157e308]),
-    "text array": np.array(["dep_delay", "é", ""]),
-    "bytes array": np.array([b"ab", b"c"]),
-    "times": np.array(["2013-01-01", "NaT"], dtype="M8[D]"),
-    "records": np.array([(1, 2.5)], dtype=[("row", "i4"), ("value", "f8")]),
-    "scalars": {
-        "bool": True,
-        "int": -3,
-        "seed": 2**127 + 1,
-        "float": -0.0,
-        "nan": float("nan"),
-        "none": None,
-    },
-    "numpy scalars": {
-        "f4": np.float32(0.1),
-        "f8": np.float64(0.1),
-        "b": np.bool_(True),
-        "t": np.datetime64(5, "s"),
-    },
-    "text": {"": "no"} and {"plain": "krylov", "empty": "", "greek": "λ = 1/√2\n", "long": "x" * 100_000},
-    "names": ["dep_delay", "", "température"],
-    "no names": [],
-    "nested": {"deeper": {"deepest": np.arange(3), "order": ["z", "a"]}, "empty": {}},
-}
-
-
 @pytest.mark.parametrize("key", VALUES)
 def test_a_value_comes_back_with_its_bits_type_and_memory_order(runs, key):
     with runs() as run:
@@ -118,13 +51,6 @@ def test_a_value_comes_back_with_its_bits_type_and_memory_order(runs, key):
         assert_same(run.load("group"), {key: VALUES[key]})  # staged
     with runs(mode="r") as run:
         assert_same(run.load("group"), {key: VALUES[key]})  # committed
-
-
-@pytest.mark.parametrize("key", VALUES)
-def test_a_checkpoint_gives_a_value_back_with_its_bits_type_and_memory_order(tmp_path, key):
-    checkpoint = Checkpoint(tmp_path / "run.h5.checkpoint")
-    checkpoint.save({key: VALUES[key], "after": np.arange(3)})
-    assert_same(checkpoint.load(), {key: VALUES[key], "after": np.arange(3)})
 
 
 def test_a_generator_goes_on_where_it_was(runs, tmp_path):
@@ -178,7 +104,7 @@ def test_a_non_contiguous_array_comes_back_in_c_order(runs):
 
 
 def test_a_series_grows_over_commits_and_reopenings(runs):
-    ritz = RNG.standard_normal((7, 4))
+    ritz = np.random.default_rng(20240517).standard_normal((7, 4))
     with runs() as run:
         for i in range(3):
             run.append("history", {"ritz_values": ritz[i], "passes": float(i)})
@@ -480,32 +406,6 @@ def test_a_commit_keeps_the_permissions_of_the_file(tmp_path):
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8)
-KEY = TEXT.filter(lambda text: text not in ("", ".") and "/" not in text)
-ARRAYS = st.tuples(
-    hnp.arrays(
-        st.one_of(
-            hnp.boolean_dtypes(), hnp.integer_dtypes(), hnp.floating_dtypes(), hnp.complex_number_dtypes()
-        ),
-        hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4),
-    ),
-    st.sampled_from("CF"),
-).map(lambda pair: np.array(pair[0], order=pair[1]))
-VALUE = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), TEXT, st.lists(TEXT, max_size=3), ARRAYS),
-    lambda children: st.dictionaries(KEY, children, max_size=3),
-    max_leaves=5,
-)
-MAPPING = st.dictionaries(KEY, VALUE, max_size=4)
-
-
-@given(values=MAPPING)
-def test_any_mapping_survives_a_checkpoint(values, tmp_path_factory):
-    checkpoint = Checkpoint(tmp_path_factory.mktemp("any") / "checkpoint")
-    checkpoint.save(values)
-    assert_same(checkpoint.load(), values)
-
-
 GROUP = st.sampled_from(["spectrum", "history", "provenance", "é"])
 
 
@@ -589,68 +489,3 @@ RunsAgree.TestCase.settings = settings(max_examples=25, stateful_step_count=20)
 
 
 TestRunsAgree = RunsAgree.TestCase
-
-
-def test_a_checkpoint_is_replaced_and_deleted(tmp_path):
-    with RunFile(tmp_path / "run.h5") as run, RunFile(tmp_path / "more.h5", "deep") as other:
-        checkpoint = Checkpoint.beside(run)
-        assert checkpoint.path == tmp_path / "run.h5.checkpoint"
-        assert Checkpoint.beside(other).path == tmp_path / "more.h5.deep.checkpoint"
-    with pytest.raises(FileNotFoundError, match=r"There is no checkpoint `.*run\.h5\.checkpoint`\."):
-        checkpoint.load()
-    for value in (1, 2):
-        checkpoint.save({"x": value})
-    assert checkpoint.exists()
-    assert checkpoint.load() == {"x": 2}
-    checkpoint.delete()
-    checkpoint.delete()
-    assert not checkpoint.exists()
-    assert os.listdir(tmp_path) == []
-
-
-def test_a_checkpoint_saves_without_copying_an_ordered_array(tmp_path, monkeypatch):
-    written = []
-    monkeypatch.setattr("matfree_hier.store.write_whole", lambda path, kind, parts: written.extend(parts))
-    basis = np.asfortranarray(BASIS)
-    Checkpoint(tmp_path / "checkpoint").save({"basis": basis})
-    assert np.shares_memory(np.frombuffer(written[1], np.uint8), basis)
-
-
-def test_a_read_only_array_is_saved(tmp_path):
-    basis = BASIS.copy()
-    basis.flags.writeable = False
-    checkpoint = Checkpoint(tmp_path / "checkpoint")
-    checkpoint.save({"basis": basis})
-    assert checkpoint.load()["basis"].flags.writeable
-
-
-def test_provenance_can_be_stored_and_names_what_computed(runs):
-    def transform(y):
-        return y
-
-    arguments = {
-        "degree": 3,
-        "link": transform,
-        "sizes": [1, 2],
-        "tol": 1e-6,
-        "path": "\ud800",
-        "nul": ["\0"],
-    }
-    record = provenance(arguments, seed=2**80, shape=(1000, 40), fingerprint="abc")
-    with runs() as run:
-        run.save("provenance", record)
-        assert_same(run.load("provenance"), record)
-    assert record["versions"]["numpy"] == np.__version__
-    assert record["versions"].keys() == {"python", "matfree_hier", "numpy", "scipy", "numba", "h5py"}
-    assert record["arguments"]["link"].endswith("transform")
-    assert record["arguments"]["sizes"] == "[1, 2]"
-    assert record["seed"] == 2**80
-    assert record["created"].endswith("+00:00")
-    assert record["processor"]
-    assert str(Path.home()) not in json.dumps(record, default=str)
-
-
-def test_configurations_that_differ_are_told_apart_by_name():
-    stored, ours = {"seed": 3, "dtype": "float32"}, {"seed": 4, "dtype": "float32", "k": 2}
-    assert differences(stored, stored) == ""
-    assert differences(stored, ours) == "`k` was None and is 2; `seed` was 3 and is 4"

@@ -168,7 +168,9 @@ def plot_density(
     standard_errors: ArrayLike | None = None,
     predicted: tuple[ArrayLike, ArrayLike] | None = None,
     edges: tuple[float, float] | None = None,
+    measured_edges: tuple[float, float] | None = None,
     outliers: ArrayLike = (),
+    tails: ArrayLike = (),
     expected: ArrayLike = (),
     axes: Axes | None = None,
 ) -> Figure:
@@ -182,10 +184,12 @@ def plot_density(
         Of the density, drawn as a band of two of them.
     predicted : tuple of array_like, shapes (m',), optional
         Points and the density that theory expects, drawn as a dashed line.
-    edges : tuple of float, optional
-        Where theory puts the bulk's ends: dashed vertical lines.
+    edges, measured_edges : tuple of float, optional
+        Where theory puts the bulk's ends, and where they are: dashed and solid vertical lines.
     outliers : array_like of float
         Eigenvalues outside the bulk, found.
+    tails : array_like of float
+        Others outside the bulk that are no feature's.
     expected : array_like of float
         Where theory puts them; NaN is left out.
     axes : matplotlib Axes, optional
@@ -204,14 +208,19 @@ def plot_density(
         axes.fill_between(x, y - error, y + error, color=BLUE, alpha=0.25, linewidth=0)
     if predicted is not None:
         axes.plot(*(vector("predicted", part) for part in predicted), "k--", linewidth=1, label="predicted")
-    height = float(y.max())
-    for edge in edges or ():
-        axes.axvline(edge, color=GREY, linestyle="--", linewidth=1)
-    if edges is not None:
-        axes.plot([], [], "--", color=GREY, linewidth=1, label="predicted edges")
+    height = float(y.max()) if predicted is None else float(max(y.max(), np.max(predicted[1])))
+    for ends, style, width, label in (
+        (measured_edges, "-", 0.8, "edges of the bulk"),
+        (edges, "--", 1.0, "predicted edges"),
+    ):
+        for i, edge in enumerate(ends or ()):
+            axes.axvline(edge, color=GREY, linestyle=style, linewidth=width, label=None if i else label)
     found, places = np.atleast_1d(outliers), np.atleast_1d(np.asarray(expected, dtype=np.float64))
+    others = np.atleast_1d(np.asarray(tails, dtype=np.float64))
     if found.size:
         axes.vlines(found, 0, 0.12 * height, color=ORANGE, linewidth=2, label="outliers")
+    if others.size:
+        axes.vlines(others, 0, 0.06 * height, color=GREY, linewidth=1.2, label="tails")
     places = places[np.isfinite(places)]
     if places.size:
         axes.plot(places, np.full(len(places), 0.17 * height), "kx", markersize=6, label="predicted outliers")

@@ -125,6 +125,16 @@ def checked_columns(where: str, values: Mapping[str, Any], *, least_dim: int) ->
     return columns
 
 
+def checked_series(where: str, values: Mapping[str, Any]) -> Series:
+    """Return copies of numeric `values` as a series; they must have one length."""
+    columns = checked_columns(where, values, least_dim=1)
+    if len({len(column) for column in columns.values()}) > 1:
+        lengths = {key: len(column) for key, column in columns.items()}
+        msg = f"`{where}` must have one length, got {lengths}."
+        raise ValueError(msg)
+    return Series(columns)
+
+
 def dtype_text(dtype: np.dtype[Any]) -> str:
     """Return `dtype` as text that `dtype_from` reads."""
     return repr(np.lib.format.dtype_to_descr(dtype))

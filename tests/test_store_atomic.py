@@ -15,9 +15,8 @@ import h5py
 import numpy as np
 import pytest
 
-from matfree_hier import atomic
 from matfree_hier.status import RunFileError
-from matfree_hier.store import Checkpoint, CommitError, RunFile
+from matfree_hier.store import Checkpoint, CommitError, RunFile, atomic
 
 ROOT = Path(__file__).parents[1]
 
@@ -27,8 +26,7 @@ ROOT = Path(__file__).parents[1]
 NURSERY = """
 import os, signal, sys
 import numpy as np
-from matfree_hier import atomic
-from matfree_hier.store import Checkpoint, RunFile
+from matfree_hier.store import Checkpoint, RunFile, atomic
 
 def die_at(call, count):
     original = getattr(os, call)
@@ -376,7 +374,7 @@ def test_another_format_version_is_named(tmp_path, kind, monkeypatch):
 
 
 def test_a_value_of_an_unknown_kind_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("matfree_hier.encoding._plain", lambda value: ("tensor", np.float64(value)))
+    monkeypatch.setattr("matfree_hier.store.encoding._plain", lambda value: ("tensor", np.float64(value)))
     with RunFile(tmp_path / "run.h5") as run:
         run.save("a", {"x": 1.0})
     with (
