@@ -210,7 +210,7 @@ def _checks(case: Case, intervals: list[tuple[float, float]]) -> list[Check]:
         gap = max(low - THEORY, THEORY - high, 0.0)
         checks += [
             Check(f"distance of -1/3 from the interval of the {name}'s exponent", gap, case["max_gap"]),
-            Check("half-width of that interval", (high - low) / 2, case["max_half_width"]),
+            Check(f"half-width of the interval of the {name}'s exponent", (high - low) / 2, case["max_half_width"]),
         ]
     return checks
 
