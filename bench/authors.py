@@ -22,18 +22,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
+from matfree_hier import report
 from matfree_hier.bench.experiment import format_table
 from matfree_hier.bench.grid import Case, Check, Entry, Grid, Point, Summary, run_grid
 from matfree_hier.estimator import HierarchicalSpectralRegressor
-from matfree_hier.figures.style import BLUE, GREEN, GREY, ORANGE, error_bars
+from matfree_hier.figures.tables import columns_of
 from matfree_hier.model import HierarchicalModel
 from matfree_hier.recovery import overlaps
 from matfree_hier.wording import counted
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from matfree_hier.bench.experiment import Options
 
@@ -57,13 +57,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "centred": PAPER | {"center_trace": True},
     "clipped": PAPER | {"center_trace": True, "label_transform": "clip"},
     "refined": {"estimator": "refined"},
-}
-STYLE = {
-    "paper": (BLUE, "o"),
-    "krylov": (BLUE, "s"),
-    "centred": (ORANGE, "v"),
-    "clipped": (ORANGE, "^"),
-    "refined": (GREEN, "D"),
 }
 
 
@@ -167,27 +160,14 @@ def allowed(deviation: float, seeds: int) -> float:
 
 def draw(case: Case, rows: list[dict[str, Any]]) -> Figure:
     """Draw mean overlap against n, with the record."""
-    figure = Figure(figsize=(5.6, 4.0), layout="constrained")
-    axes: Axes = figure.subplots()
-    label = f"recorded by the authors ({counted(N_RECORDED, 'seed')})"
-    error_bars(axes, case["n"], case["recorded"], case["recorded_sd"], "x-", GREY, label)
-    for name in case["variants"]:
-        colour, marker = STYLE[name]
-        mine = [row for row in rows if row["variant"] == name]
-        n, means, spread = ([row[key] for row in mine] for key in ("n", "overlap", "sd"))
-        error_bars(axes, n, means, spread, f"{marker}{'--' if name == 'krylov' else '-'}", colour, name)
-    axes.set_xscale("log")
-    axes.set_xticks(case["n"], [f"{n:,}" for n in case["n"]])
-    axes.minorticks_off()
-    axes.set_ylim(0, 1)
+    figure = report.plot_overlaps({"table": columns_of(rows)})
+    (axes,) = figure.axes
     axes.set_xlabel("samples that find the features, n")
-    axes.set_ylabel("squared overlap, mean over features")
     axes.set_title(
         f"q = {case['degree']}, d = {case['n_inputs']}, {counted(case['n_features'], 'feature')}, tanh link;"
-        f" {counted(case['seeds'], 'seed')}",
+        f" {counted(case['seeds'], 'seed')}\nrecorded: by the authors, {counted(N_RECORDED, 'seed')}",
         fontsize=10,
     )
-    axes.legend(frameon=False, fontsize=8)
     return figure
 
 

@@ -10,30 +10,30 @@ from math import comb, factorial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
+from matfree_hier import report
 from matfree_hier.baselines import KERNELS, kernel_ridge
 from matfree_hier.bench.experiment import format_table
 from matfree_hier.bench.grid import Case, Check, Entry, Grid, Point, Summary, run_grid
 from matfree_hier.estimator import HierarchicalSpectralRegressor
-from matfree_hier.figures.style import BLUE, GREEN, GREY, ORANGE, error_bars, plain_ticks
+from matfree_hier.figures.style import GREY
+from matfree_hier.figures.tables import columns_of
 from matfree_hier.model import HierarchicalModel
 from matfree_hier.operator import adjoint
 from matfree_hier.wording import counted
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from matfree_hier.bench.experiment import Options
 
-STYLE = {
-    "rbf": (GREY, "v", "kernel ridge, RBF"),
-    "polynomial": ("black", "^", "kernel ridge, polynomial of degree 2q"),
-    "paper": (BLUE, "o", "paper"),
-    "spectral": (ORANGE, "s", "spectral"),
-    "refined": (GREEN, "D", "refined"),
+MODELS = {
+    "rbf": "kernel ridge, RBF",
+    "polynomial": "kernel ridge, polynomial of degree 2q",
+    "paper": "paper",
+    "spectral": "spectral",
+    "refined": "refined",
 }
-LEAST_DRAWN = 1e-3
 LOW_ROWS = 100_000  # samples that measure how much of the target has degree 2
 
 
@@ -46,7 +46,7 @@ def points(case: Case) -> list[Point]:
     """Return a point for each model and number of samples."""
     shared = {key: case[key] for key in ("degree", "n_inputs", "n_features", "gamma", "n_test")}
     grid: list[Point] = []
-    for name in STYLE:
+    for name in MODELS:
         grid += [shared | {"model": name, "n": n} for n in case[_sizes(name)]]
     return grid
 
@@ -101,7 +101,7 @@ def summarise(case: Case, entries: list[Entry]) -> Summary:
     seeds = sorted({entry.seed for entry in entries})
     floor = 1.0 - float(np.mean([share_of_degree_2(teacher(case, seed), seed + 3) for seed in seeds]))
     rows = []
-    for name in STYLE:
+    for name in MODELS:
         for n in case[_sizes(name)]:
             errors = [e.values["mse"] for e in entries if (e.point["model"], e.point["n"]) == (name, n)]
             spread = float(np.std(errors, ddof=1)) if len(errors) > 1 else np.nan
@@ -130,27 +130,13 @@ def _checks(case: Case, rows: list[dict[str, Any]], floor: float) -> list[Check]
 
 def draw(case: Case, rows: list[dict[str, Any]], floor: float) -> Figure:
     """Draw error against n for every model."""
-    figure = Figure(figsize=(6.4, 4.4), layout="constrained")
-    axes: Axes = figure.subplots()
-    for name, (colour, marker, label) in STYLE.items():
-        mine = [row for row in rows if row["model"] == name]
-        drawn = np.maximum([row["relative_mse"] for row in mine], LEAST_DRAWN)
-        n, spread = ([row[key] for row in mine] for key in ("n", "sd"))
-        error_bars(axes, n, drawn, spread, f"{marker}-", colour, label)
+    table = columns_of([row | {"model": MODELS[row["model"]]} for row in rows])
+    figure = report.plot_errors({"table": table})
+    (axes,) = figure.axes
     d, q = case["n_inputs"], case["degree"]
     axes.axhline(floor, color=GREY, linestyle="--", linewidth=1, label="all of degree 2 learnt, no more")
-    axes.axvline(
-        d ** (2 * q) / factorial(2 * q),
-        color=GREY,
-        linestyle=":",
-        linewidth=1.5,
-        label=f"n = d^{2 * q}/{2 * q}!",
-    )
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    plain_ticks(axes.xaxis)
-    axes.set_xlabel("samples n")
-    axes.set_ylabel(f"relative error, 1 - R² (less than {LEAST_DRAWN:g} drawn there)")
+    last = d ** (2 * q) / factorial(2 * q)
+    axes.axvline(last, color=GREY, linestyle=":", linewidth=1.5, label=f"n = d^{2 * q}/{2 * q}!")
     axes.set_title(
         f"q = {q}, d = {d}, {counted(case['n_features'], 'feature')}, gamma = {case['gamma']:g};"
         f" {counted(case['seeds'], 'seed')}",

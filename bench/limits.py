@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numba
 import numpy as np
-from matplotlib.figure import Figure
 
+from matfree_hier import report
 from matfree_hier.bench.experiment import format_table, size_text
 from matfree_hier.bench.grid import Case, Check, Entry, Grid, Point, Summary, run_grid, solved
 from matfree_hier.bench.laws import PowerLaw, fit_power_law
 from matfree_hier.bench.main import alternating_weights
 from matfree_hier.bench.measure import run_isolated
 from matfree_hier.eigen import top_eigenpairs
-from matfree_hier.figures.style import BLUE, GREEN, ORANGE, error_bars
+from matfree_hier.figures.tables import columns_of
 from matfree_hier.model import HierarchicalModel
 from matfree_hier.operator import MomentOperator
 from matfree_hier.recovery import overlaps
@@ -26,12 +26,11 @@ from matfree_hier.wording import counted
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from matfree_hier.bench.experiment import Options
 
 NAMES = {"n": "samples n", "D": "coordinates D", "k": "vectors k"}
-STYLE = {"n": (BLUE, "o"), "D": (ORANGE, "s"), "k": (GREEN, "^")}
 ROUNDS = 3  # products of which the fastest counts: what disturbs one only makes it slower
 
 
@@ -208,27 +207,13 @@ def _size(point: Point) -> int:
 
 def draw(case: Case, rows: list[dict[str, Any]], laws: dict[str, PowerLaw]) -> Figure:
     """Draw seconds against each size over the smallest of it, with the fitted laws."""
-    figure = Figure(figsize=(5.6, 4.2), layout="constrained")
-    axes: Axes = figure.subplots()
-    for varied, law in laws.items():
-        colour, marker = STYLE[varied]
-        mine = [row for row in rows if row["varied"] == varied]
-        sizes = np.array([row["size"] for row in mine], dtype=np.float64)
-        ratios = sizes / sizes.min()
-        axes.plot(ratios, law.constant * sizes**law.exponent, color=colour, linewidth=1)
-        middle = np.array([row["seconds"] for row in mine])
-        error = [middle - [row["low"] for row in mine], [row["high"] for row in mine] - middle]
-        label = f"{NAMES[varied]} from {sizes.min():,.0f}: exponent {law.exponent:.2f}"
-        error_bars(axes, ratios, middle, error, marker, colour, label)
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.set_xlabel("size over the smallest")
+    fitted = {varied: (law.constant, law.exponent) for varied, law in laws.items()}
+    figure = report.plot_times({"table": columns_of(rows)}, laws=fitted)
+    (axes,) = figure.axes
     axes.set_ylabel("processor seconds of one product")
     axes.set_title(
         f"q = {case['degree']}; unless varied d = {case['n_inputs']}, n = {case['n']:,},"
         f" {counted(case['k'], 'vector')}",
         fontsize=10,
     )
-    axes.legend(frameon=False, fontsize=8)
     return figure

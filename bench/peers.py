@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numba
 import numpy as np
-from matplotlib.figure import Figure
 
+from matfree_hier import report
 from matfree_hier.bench import rivals
 from matfree_hier.bench.experiment import format_table, size_text
 from matfree_hier.bench.grid import Case, Check, Entry, Grid, Point, Summary, run_grid
 from matfree_hier.bench.measure import ChildError, Spread, run_isolated
-from matfree_hier.figures.style import BLUE, GREY
+from matfree_hier.figures.tables import columns_of
 from matfree_hier.wording import counted
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from matfree_hier.bench.experiment import Options
 
@@ -173,29 +173,8 @@ def _number(value: float, spec: str) -> str:
 
 def draw(case: Case, rows: list[dict[str, Any]]) -> Figure:
     """Draw seconds as bars on a log axis, with how many times ours; or why there are none."""
-    figure = Figure(figsize=(7.0, 0.6 * len(rows) + 1.4), layout="constrained")
-    axes: Axes = figure.subplots()
-    least = min((row["seconds"] for row in rows if np.isfinite(row["seconds"])), default=1.0)
-    for place, row in enumerate(rows):
-        seconds = row["seconds"]
-        colour = BLUE if row["route"] == "ours" else GREY
-        text = row["outcome"]
-        if np.isfinite(seconds):
-            axes.barh(place, seconds, color=colour, height=0.6)
-            text = f"{seconds:.3g} s" + (f", {row['times']:.3g} times ours" if row["route"] != "ours" else "")
-            if row["at_least"]:
-                text = f"stopped at {text}"
-            elif row["outcome"] != "done":
-                text = f"{seconds:.3g} s, {row['outcome']}"
-        axes.text(
-            max(seconds if np.isfinite(seconds) else 0.0, least) * 1.1, place, text, va="center", fontsize=8
-        )
-    axes.set_yticks(range(len(rows)), [row["route"] for row in rows])
-    axes.invert_yaxis()
-    axes.set_xscale("log")
-    axes.set_xlim(
-        least / 3, 40 * max((row["seconds"] for row in rows if np.isfinite(row["seconds"])), default=1)
-    )
+    figure = report.plot_peers({"table": columns_of(rows)})
+    (axes,) = figure.axes
     axes.set_xlabel("seconds from samples to features")
     axes.set_title(
         f"q = {case['degree']}, d = {case['n_inputs']}, n = {case['n_samples']:,},"

@@ -16,14 +16,16 @@ eigenvalues, which fall as 1/n, are below those of all features: at n/D = 128 al
 
 from __future__ import annotations
 
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from matfree_hier import figures, packing, theory
+from matfree_hier import packing, report, theory
 from matfree_hier.bench.experiment import format_table
 from matfree_hier.bench.grid import Check, Entry, Grid, Summary, run_grid, solved
+from matfree_hier.bench.measure import to_json
 from matfree_hier.eigen import top_eigenpairs
 from matfree_hier.labels import input_sizes
 from matfree_hier.model import HierarchicalModel
@@ -210,27 +212,15 @@ def _disorder(case: Case, found: Array, n_k: Array) -> list[Check]:
 
 def _figure(case: Case, columns: dict[str, Any]) -> Figure:
     """Draw the transition and its collapse; for one number of samples, overlap by n / n_k."""
-    n, found = grid_of(columns, "overlap")
-    predicted, n_k, weights = (grid_of(columns, name)[1] for name in ("predicted", "n_k", "weight"))
-    units = float(case["n_inputs"]) ** case["degree"]
-    if len(n) == 1:
-        mean = [values.mean(axis=(0, 1)) for values in (found, n_k, predicted)]
-        return figures.plot_recovery(mean[0], samples_over_threshold=n[0] / mean[1], predicted=mean[2])
-    figure = Figure(figsize=(12, 4.8), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    figures.plot_transition(
-        n,
-        found,
-        predicted=(n, predicted.mean(axis=0)),
-        thresholds=n_k[:, -1].mean(axis=0),
-        scale=(units, "$n / d^q$"),
-        axes=left,
-    )
-    paper = float(np.mean(n_k * weights**2)) / units  # n_k in units of d^q / lambda_k^2
-    ratios = n[:, None] / n_k.mean(axis=0)
-    scale = (1 / paper, "$n \\lambda_k^2 / d^q$, the paper's scale (mean over features)")
-    figures.plot_collapse(ratios, found, scale=scale, axes=right)
-    figure.suptitle(title(case), fontsize=10)
+    run = {"table": columns, "about": {"scenario": to_json(case)}}
+    if len(np.unique(columns["n"])) == 1:
+        figure, heading = report.plot_recovery(run), fill(title(case), 60)
+    else:
+        figure, heading = Figure(figsize=(12, 4.8), layout="constrained"), title(case)
+        left, right = figure.subplots(1, 2)
+        report.plot_recovery(run, axes=left)
+        report.plot_collapse(run, axes=right)
+    figure.suptitle(heading, fontsize=10)
     return figure
 
 

@@ -27,13 +27,15 @@ from matfree_hier.bench import recovery
 from matfree_hier.bench.experiment import format_table
 from matfree_hier.bench.grid import Check, Entry, Grid, Summary, run_grid, solved
 from matfree_hier.eigen import top_eigenpairs
-from matfree_hier.figures.style import BLUE, GREY, ORANGE, plain_ticks, sequence_colours
+from matfree_hier.figures.style import BLUE, GREY, ORANGE
 from matfree_hier.labels import fit_label_transform, input_sizes
 from matfree_hier.model import HierarchicalModel
 from matfree_hier.recovery import overlaps
 from matfree_hier.wording import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from matfree_hier.bench.experiment import Options
@@ -127,9 +129,10 @@ def fit_power(sizes: Array, values: Array) -> tuple[float, float]:
 
 
 class Laws(NamedTuple):
-    """Measures by size (s, 2), and their fitted laws (c, a) with an interval of 95 % for a."""
+    """Measures by size (s, 2), their standard errors, and laws (c, a) with an interval of 95 % for a."""
 
     values: Array
+    errors: Array
     fits: list[tuple[float, float]]
     intervals: list[tuple[float, float]]
 
@@ -154,7 +157,7 @@ def fitted(ratios: Array, curves: Array, expected: Array, sizes: Array, seed: in
         fits.append(fit_power(sizes, values[:, i]))
         low, high = np.nanquantile([fit_power(sizes, v[:, i])[1] for v in again], [0.025, 0.975])
         intervals.append((float(low), float(high)))
-    return Laws(values, fits, intervals)
+    return Laws(values, np.nanstd(again, axis=0), fits, intervals)
 
 
 def summarise(case: Case, entries: list[Entry]) -> Summary:
@@ -219,26 +222,17 @@ def _checks(case: Case, intervals: list[tuple[float, float]]) -> list[Check]:
 def _figure(case: Case, ratios: Array, curves: Array, expected: Array, sizes: Array, laws: Laws) -> Figure:
     figure = Figure(figsize=(12, 4.6), layout="constrained")
     left, right = figure.subplots(1, 2)
-    colours = sequence_colours(len(sizes))
-    for curve, limits, colour, size, d in zip(curves, expected, colours, sizes, case["inputs"], strict=True):
-        mean, error = curve.mean(axis=0), curve.std(axis=0) / np.sqrt(len(curve))
-        left.errorbar(ratios, mean, error, fmt="o-", color=colour, markersize=3.5, linewidth=1.2,
-                      label=f"d = {d}, D = {size:,.0f}")  # fmt: skip
-        left.plot(ratios, limits, "--", color=colour, linewidth=1)
-    left.plot([], [], "--", color=GREY, linewidth=1, label="limit of large D")
-    left.set_xscale("log")
-    plain_ticks(left.xaxis)
-    left.set_xlabel("samples over threshold, $n / n_*$")
-    left.set_ylabel(f"squared overlap (mean over {counted(case['seeds'], 'seed')})")
-    left.legend(frameon=False, fontsize=8)
+    means, errors = curves.mean(axis=1), curves.std(axis=1) / np.sqrt(curves.shape[1])
+    figures.plot_smoothing(ratios, means, expected, sizes, errors=errors, axes=left)
     styles = [(BLUE, "o"), (ORANGE, "s")]
     for i, (name, (shade, marker)) in enumerate(zip(NAMES, styles, strict=True)):
-        c, a = laws.fits[i]
+        (c, a), (low, high) = laws.fits[i], laws.intervals[i]
         figures.plot_law(
             sizes,
             laws.values[None, :, i],
-            law=lambda size, c=c, a=a: c * size**a,  # type: ignore[misc]
-            law_label=f"{c:.2g} $D^{{{a:.2f}}}$",
+            errors=laws.errors[:, i],
+            law=_power(c, a) if np.isfinite(a) else None,
+            law_label=f"{c:.2g} $D^{{{a:.2f}}}$, exponent {low:.2f} to {high:.2f}",
             label=name,
             colour=shade,
             marker=marker,
@@ -246,8 +240,20 @@ def _figure(case: Case, ratios: Array, curves: Array, expected: Array, sizes: Ar
             y_label="rounding of the overlap; width in log n",
             axes=right,
         )
-    figure.suptitle(f"q = {case['degree']}: the transition of one feature, clipped labels", fontsize=10)
+        middle = np.exp(np.nanmean(np.log(laws.values[:, i] * sizes**-THEORY)))
+        label = "$D^{-1/3}$" if i == 0 else None
+        right.plot(sizes, middle * sizes**THEORY, ":", color=GREY, linewidth=1.2, label=label)
+    right.legend(frameon=False, fontsize=8)
+    figure.suptitle(
+        f"q = {case['degree']}: the transition of one feature, clipped labels, "
+        f"{counted(case['seeds'], 'seed')}; bars: standard errors, ranges: 95 %",
+        fontsize=10,
+    )
     return figure
+
+
+def _power(c: float, a: float) -> Callable[[Array], Array]:
+    return lambda sizes: c * sizes**a
 
 
 GRID = Grid("smoothing", points, compute, summarise, cost)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -17,6 +18,7 @@ from matplotlib.figure import Figure
 
 from matfree_hier import figures
 from matfree_hier.estimator import HierarchicalSpectralRegressor
+from matfree_hier.figures import tables
 from matfree_hier.packing import product_text
 from matfree_hier.page import Section, Table, page
 from matfree_hier.result import History
@@ -32,6 +34,7 @@ Groups: TypeAlias = Mapping[str, Mapping[str, Any]]
 Run: TypeAlias = str | os.PathLike[str] | Groups
 """A run file's path, ``PATH::NAME``, or its groups."""
 
+grid_of = tables.grid_of
 _TERMS = 4  # products shown of a feature
 
 
@@ -49,7 +52,7 @@ def read_run(run: Run) -> Groups:
     FileNotFoundError
         If there is no such file.
     RunFileError
-        If it is damaged, or holds no run of that name.
+        If it is damaged, holds no run of that name, or several where none is named.
     """
     if isinstance(run, Mapping):
         return run
@@ -61,7 +64,9 @@ def read_run(run: Run) -> Groups:
         return groups
     if "::" not in os.fspath(run) and len(names) == 1:
         return read_run(f"{path}::{names[0]}")
-    msg = f"`{path}` holds no run {name}, it has {', '.join(names)}: name one as {path}::NAME."
+    held = ", ".join(names)
+    wanted = f"no run `{name}`, it has {held}" if "::" in os.fspath(run) else f"the runs {held}"
+    msg = f"`{path}` holds {wanted}: name one as {path}::NAME."
     raise RunFileError(msg)
 
 
@@ -92,7 +97,7 @@ def plot_history(run: Run, *, axes: Axes | None = None) -> Figure:
     return figures.plot_history(_history(read_run(run)), axes=axes)
 
 
-def plot_recovery(run: Run, *, axes: Axes | None = None) -> Figure:
+def plot_recovery(run: Run, *, scale: tables.Scale | None = None, axes: Axes | None = None) -> Figure:
     """Draw how well each feature was recovered.
 
     Parameters
@@ -101,46 +106,181 @@ def plot_recovery(run: Run, *, axes: Axes | None = None) -> Figure:
         A run of the bench's main job, whose group ``recovery`` has the columns ``overlap`` and, if known,
         ``n_over_n_k`` and ``predicted_overlap``: see `figures.plot_recovery`. Or a run with a group ``table``
         of a line for each number of samples, seed and feature, with the columns ``n``, ``seed``,
-        ``feature``, ``overlap`` and, if known, ``predicted`` and ``n_k``: see `figures.plot_transition`.
+        ``feature``, ``overlap`` and, if known, ``predicted`` and ``n_k``: see `figures.plot_transition`, and
+        `figures.plot_recovery` for a single number of samples.
+    scale : tuple of float and str, optional
+        A second axis of a table, n over this number, and its label. By default n / d^q where the run says
+        what d and q were, as one of the bench does; otherwise none.
     axes : matplotlib Axes, optional
         Where to draw; a new Figure otherwise.
 
     Raises
     ------
     RunFileError
-        If the run holds neither.
+        If the run holds neither, or a column is missing.
     """
     groups = read_run(run)
     if "recovery" in groups:
-        found = groups["recovery"]
+        (overlap,) = tables.required(groups["recovery"], "overlap", what="Recovery")
         return figures.plot_recovery(
-            found["overlap"],
-            samples_over_threshold=found.get("n_over_n_k"),
-            predicted=found.get("predicted_overlap"),
+            overlap,
+            samples_over_threshold=groups["recovery"].get("n_over_n_k"),
+            predicted=groups["recovery"].get("predicted_overlap"),
             axes=axes,
         )
-    table = _required(groups, "table", "recovery")
-    n, overlaps = grid_of(table, "overlap")
-    predicted = thresholds = None
-    if "predicted" in table:
-        predicted = (n, grid_of(table, "predicted")[1].mean(axis=0))
-    if "n_k" in table:
-        thresholds = grid_of(table, "n_k")[1][:, -1].mean(axis=0)  # known best where samples are many
-    return figures.plot_transition(n, overlaps, predicted=predicted, thresholds=thresholds, axes=axes)
+    unit = _unit(groups)
+    if scale is None and unit is not None:
+        scale = (unit, "$n / d^q$")
+    return tables.recovery(_table(groups, "recovery"), scale=scale, axes=axes)
 
 
-def plot_collapse(run: Run, *, axes: Axes | None = None) -> Figure:
-    """Draw squared overlaps against n / n_k; `run` has a table as in `plot_recovery`, with ``n_k``.
+def plot_collapse(run: Run, *, scale: tables.Scale | None = None, axes: Axes | None = None) -> Figure:
+    """Draw squared overlaps against n / n_k; see `figures.plot_collapse`.
+
+    Parameters
+    ----------
+    run : path or mapping
+        With a table as in `plot_recovery`, with ``n_k``.
+    scale : tuple of float and str, optional
+        A second axis, n / n_k over this number, and its label. By default the paper's n lambda_k^2 / d^q
+        where the table has ``weight``, lambda_k, and the run says what d and q were; otherwise none.
+    axes : matplotlib Axes, optional
+        Where to draw; a new Figure otherwise.
 
     Raises
     ------
     RunFileError
         If the run holds no such table.
     """
-    table = _required(read_run(run), "table", "recovery")
-    n, overlaps = grid_of(table, "overlap")
-    thresholds = grid_of(table, "n_k")[1].mean(axis=0)
-    return figures.plot_collapse(n[:, None] / thresholds, overlaps, axes=axes)
+    groups = read_run(run)
+    table, unit = _table(groups, "recovery"), _unit(groups)
+    if scale is None and unit is not None and {"weight", "n_k"} <= table.keys():
+        scale = tables.paper_scale(table, unit)
+    return tables.collapse(table, scale=scale, axes=axes)
+
+
+def plot_errors(run: Run, *, axes: Axes | None = None) -> Figure:
+    """Draw the errors of estimators against the number of samples; see `figures.plot_curves`.
+
+    Parameters
+    ----------
+    run : path or mapping
+        With a table of a line for each estimator and number of samples: ``estimator`` (or ``model``, or
+        ``variant``), ``n`` (or ``n_over_D``), ``relative_mse`` and, if known, ``sd``, its standard deviation
+        over seeds, and ``theory``. Each ``gamma``, if there are several, has a panel; for those below 1/2
+        the part explained, 1 - error, is drawn. ``in_range``, where theory's law can hold, is shaded.
+    axes : matplotlib Axes, optional
+        Where to draw, for a single gamma; a new Figure otherwise.
+
+    Raises
+    ------
+    RunFileError
+        If the run holds no such table.
+    """
+    return tables.errors(_table(read_run(run), "errors"), axes=axes)
+
+
+def plot_overlaps(run: Run, *, axes: Axes | None = None) -> Figure:
+    """Draw the mean overlap of several variants against the number of samples.
+
+    Parameters
+    ----------
+    run : path or mapping
+        With a table as in `plot_errors`, with ``overlap`` in place of the error and, if known, ``recorded``
+        and ``recorded_sd``, what others found.
+    axes : matplotlib Axes, optional
+        Where to draw; a new Figure otherwise.
+
+    Raises
+    ------
+    RunFileError
+        If the run holds no such table.
+    """
+    return tables.overlaps(_table(read_run(run), "overlaps"), axes=axes)
+
+
+def plot_smoothing(run: Run, *, axes: Axes | None = None) -> Figure:
+    """Draw the transition of one feature at several sizes; see `figures.plot_smoothing`.
+
+    Parameters
+    ----------
+    run : path or mapping
+        With a table of a line for each size and number of samples: ``n_packed``, ``ratio`` (samples over the
+        threshold), ``overlap``, ``limit`` and, if known, ``error``, its standard error.
+    axes : matplotlib Axes, optional
+        Where to draw; a new Figure otherwise.
+
+    Raises
+    ------
+    RunFileError
+        If the run holds no such table.
+    """
+    groups = read_run(run)
+    table, seeds = _table(groups, "transition"), _scenario(groups).get("seeds")
+    if seeds and "deviation" in table:  # of one seed, as the bench has it
+        table = {**table, "error": np.asarray(table["deviation"]) / np.sqrt(seeds)}
+    return tables.smoothing(table, axes=axes)
+
+
+def plot_times(
+    run: Run, *, laws: Mapping[str, tuple[float, float]] | None = None, axes: Axes | None = None
+) -> Figure:
+    """Draw seconds against sizes, with their exponents; see `figures.plot_times`.
+
+    Parameters
+    ----------
+    run : path or mapping
+        With a table of a line for each measurement: ``varied``, the name of what was varied, ``size``,
+        ``seconds`` and, if known, ``low`` and ``high``.
+    laws : mapping of str to tuple of float, optional
+        Constant and exponent by what was varied; otherwise fitted to the seconds.
+    axes : matplotlib Axes, optional
+        Where to draw; a new Figure otherwise.
+
+    Raises
+    ------
+    RunFileError
+        If the run holds no such table.
+    """
+    return tables.times(_table(read_run(run), "times"), laws=laws, axes=axes)
+
+
+def plot_peers(run: Run, *, axes: Axes | None = None) -> Figure:
+    """Draw the seconds of several routes to one result; see `figures.plot_peers`.
+
+    Parameters
+    ----------
+    run : path or mapping
+        With a table of a line for each route: ``route``, ``seconds`` and, if known, ``outcome``,
+        ``at_least`` and ``times``.
+    axes : matplotlib Axes, optional
+        Where to draw; a new Figure otherwise.
+
+    Raises
+    ------
+    RunFileError
+        If the run holds no such table.
+    """
+    return tables.peers(_table(read_run(run), "routes"), axes=axes)
+
+
+def plot_edges(run: Run, *, axes: Axes | None = None) -> Figure:
+    """Draw the bulk's ends and the features' eigenvalues against samples; see `figures.plot_edges`.
+
+    Parameters
+    ----------
+    run : path or mapping
+        With a table of a line for each number of samples, seed and feature: ``n``, ``seed``, ``feature``,
+        ``eigenvalue``, ``predicted``, ``left``, ``right``, ``predicted_left`` and ``predicted_right``.
+    axes : matplotlib Axes, optional
+        Where to draw; a new Figure otherwise.
+
+    Raises
+    ------
+    RunFileError
+        If the run holds no such table.
+    """
+    return tables.edges(_table(read_run(run), "edges"), axes=axes)
 
 
 def plot_density(run: Run, *, axes: Axes | None = None) -> Figure:
@@ -161,42 +301,30 @@ def plot_density(run: Run, *, axes: Axes | None = None) -> Figure:
     )
 
 
-def grid_of(table: Mapping[str, Any], column: str) -> tuple[Any, Any]:
-    """Return the numbers of samples (m,) and a column as an array (seeds, m, features).
-
-    Parameters
-    ----------
-    table : mapping of str to array_like
-        Columns ``n``, ``seed``, ``feature`` and others, a line for each combination, in any order.
-    column : str
-
-    Raises
-    ------
-    ValueError
-        If a combination is missing or occurs twice.
-    """
-    axes, places = zip(
-        *(np.unique(np.asarray(table[name]), return_inverse=True) for name in ("seed", "n", "feature")),
-        strict=True,
-    )
-    values = np.full([len(axis) for axis in axes], np.nan)
-    shape = tuple(len(axis) for axis in axes)
-    flat = np.ravel_multi_index(tuple(np.asarray(place).reshape(-1) for place in places), shape)
-    if len(flat) != values.size or len(np.unique(flat)) != values.size:
-        msg = (
-            f"`table` must have one line for each of {shape[0]} seeds, {shape[1]} numbers of samples and "
-            f"{shape[2]} features, got {len(flat)} lines."
-        )
-        raise ValueError(msg)
-    values.flat[flat] = np.asarray(table[column], dtype=np.float64)
-    return axes[1], values
-
-
 def _required(groups: Groups, name: str, what: str) -> Mapping[str, Any]:
     if name not in groups:
         msg = f"The run holds no {what}; it has the groups {', '.join(sorted(groups))}."
         raise RunFileError(msg)
     return groups[name]
+
+
+def _table(groups: Groups, what: str) -> Mapping[str, Any]:
+    return _required(groups, "table", f"table of {what}")
+
+
+def _scenario(groups: Groups) -> dict[str, Any]:
+    """Return the parameters that an experiment of the bench stores with its table."""
+    about = groups.get("about", {})
+    scenario: dict[str, Any] = json.loads(about["scenario"]) if "scenario" in about else {}
+    return scenario
+
+
+def _unit(groups: Groups) -> float | None:
+    """Return d^q of an experiment of the bench."""
+    scenario = _scenario(groups)
+    if not {"n_inputs", "degree"} <= scenario.keys():
+        return None
+    return float(scenario["n_inputs"]) ** int(scenario["degree"])
 
 
 def _spectrum(groups: Groups) -> Mapping[str, Any]:
@@ -226,25 +354,41 @@ def run_page(run: str | os.PathLike[str]) -> str:
     Parameters
     ----------
     run : path
-        ``PATH`` or ``PATH::NAME``.
+        ``PATH::NAME``; or ``PATH`` for all runs in the file, one after the other.
 
     Raises
     ------
     FileNotFoundError, RunFileError
-        If there is no such run, or it holds nothing that can be shown.
+        If there is no such run, or none that holds something to show.
     """
-    groups = read_run(run)
-    if "model" in groups:
-        sections = _fit_sections(run, groups)
-    else:
-        sections = [build(groups) for name, build in _SECTIONS.items() if name in groups]
-    if not sections:
-        msg = f"`{os.fspath(run)}` holds nothing to report; its groups are {', '.join(sorted(groups))}."
+    path, name = RunFile.parse(run)
+    names = [name]
+    if "::" not in os.fspath(run):
+        with RunFile(path, mode="r") as file:
+            names = file.names()
+    runs = {name: read_run(f"{path}::{name}") for name in names}
+    shown = {name: _sections(f"{path}::{name}", groups) for name, groups in runs.items()}
+    if not any(shown.values()):
+        held = sorted({group for groups in runs.values() for group in groups})
+        msg = f"`{os.fspath(run)}` holds nothing to report; its groups are {', '.join(held)}."
         raise RunFileError(msg)
-    return page(f"matfree_hier: {os.path.basename(os.fspath(run))}", sections, _versions(groups))
+    sections = []
+    for name, parts in shown.items():
+        if len(shown) > 1:
+            parts = [replace(part, title=f"{name}: {part.title}") for part in parts]
+            parts = parts or [Section(name, lines=["nothing to report yet"])]
+        sections += parts
+    made = next((about for about in map(_versions, runs.values()) if about), {})
+    return page(f"matfree_hier: {os.path.basename(os.fspath(run))}", sections, made)
 
 
-def _fit_sections(run: str | os.PathLike[str], groups: Groups) -> list[Section]:
+def _sections(run: str, groups: Groups) -> list[Section]:
+    if "model" in groups:
+        return _fit_sections(run, groups)
+    return [build(groups) for name, build in _SECTIONS.items() if name in groups]
+
+
+def _fit_sections(run: str, groups: Groups) -> list[Section]:
     # Functions are not stored: where the link was one, nothing that is shown here calls it.
     linked = groups["model"]["link"] == "callable"
     model = HierarchicalSpectralRegressor.load(run, link=np.positive if linked else None)
@@ -311,15 +455,23 @@ def _density_section(groups: Groups) -> Section:
 
 
 def _table_section(groups: Groups) -> Section:
-    table, about = groups["table"], groups.get("about", {})
-    scenario = json.loads(about["scenario"]) if "scenario" in about else {}
+    table = groups["table"]
+    title = str(groups.get("about", {}).get("experiment", "Results"))
+    results = {"results": Table.of(_rows(table))}
+    return Section(title, _scenario(groups), figures=_table_figures(groups), tables=results)
+
+
+def _table_figures(groups: Groups) -> dict[str, Figure]:
+    """Return the figures that the columns of a table allow."""
+    table = groups["table"]
     drawn = {}
     if {"n", "seed", "feature", "overlap"} <= table.keys():
         drawn["recovery"] = plot_recovery(groups)
-        if "n_k" in table:
+        if "n_k" in table and len(np.unique(table["n"])) > 1:
             drawn["collapse"] = plot_collapse(groups)
-    title = str(about.get("experiment", "Results"))
-    return Section(title, scenario, figures=drawn, tables={"results": Table.of(_rows(table))})
+    if {"n_packed", "ratio", "overlap", "limit"} <= table.keys():
+        drawn["transition"] = plot_smoothing(groups)
+    return drawn | tables.drawable(table)
 
 
 _SECTIONS: Mapping[str, Callable[[Groups], Section]] = {

@@ -56,7 +56,14 @@ def test_the_summary_has_a_line_for_each_overlap_three_checks_and_a_figure(entri
     ]
     left, right = summary.figures["recovery"].axes
     assert left.get_xlabel() == "samples $n$"
-    assert right.get_xlabel() == "samples over threshold, $n / n_k$"
+    assert right.get_xlabel() == "samples over threshold at large D, $n / n_k$"
+
+
+def test_a_scenario_of_one_size_is_one_panel_under_its_parameters(entries):
+    figure = recovery.summarise(TINY | {"ratios": [80], "n_inputs": 8}, entries[2:]).figures["recovery"]
+    (axes,) = figure.axes
+    assert "n / n_k" in axes.get_xlabel()
+    assert "q = 2, d = 8" in figure.get_suptitle()
 
 
 def test_disorder_is_how_far_a_feature_is_above_a_stronger_one():

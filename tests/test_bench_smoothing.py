@@ -55,6 +55,8 @@ def test_a_power_law_is_fitted_exactly_and_its_interval_holds_it():
     assert low < laws.fits[0][1] < high
     assert low <= -0.3 <= high
     assert high - low < 0.1
+    assert laws.errors.shape == laws.values.shape
+    assert np.all(laws.errors < 0.05 * laws.values)
 
 
 def test_the_summary_says_both_laws_and_draws_them(entries):
@@ -66,6 +68,9 @@ def test_the_summary_says_both_laws_and_draws_them(entries):
     left, right = summary.figures["transition"].axes
     assert "threshold" in left.get_xlabel()
     assert "D" in right.get_xlabel()
+    named = [text.get_text() for text in right.get_legend().get_texts()]
+    assert "$D^{-1/3}$" in named
+    assert "exponent" in named[0]
 
 
 @pytest.mark.parametrize(

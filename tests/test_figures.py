@@ -78,9 +78,17 @@ def test_predictions_are_ranked_and_features_without_one_left_out():
 def test_recovery_is_drawn_over_the_ratio_on_a_log_axis_with_its_law():
     figure = plot_recovery([0.9, 0.4], samples_over_threshold=[12, 2])
     assert points(figure, "measured").tolist() == [[12, 0.9], [2, 0.4]]
-    law = points(figure, "1 - n_k / n")
+    law = points(figure, "1 - n_k / n, large D")
     np.testing.assert_allclose(law[:, 1], 1 - 1 / law[:, 0])
     assert figure.axes[0].get_xscale() == "log"
+
+
+def test_repeats_of_an_overlap_are_a_mean_with_its_range():
+    figure = plot_recovery([[0.9, 0.2], [0.7, 0.2]])
+    assert points(figure, "measured")[:, 1].tolist() == pytest.approx([0.8, 0.2])
+    (bar, _) = figure.axes[0].collections[0].get_segments()
+    assert bar[:, 1] == pytest.approx([0.7, 0.9])
+    assert "range of 2 seeds" in figure.axes[0].get_ylabel()
 
 
 def test_residuals_are_drawn_by_pass_on_a_log_axis_and_what_is_unknown_left_out():

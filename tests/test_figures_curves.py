@@ -3,10 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from matfree_hier.figures import Band, plot_collapse, plot_density, plot_law, plot_transition
+from matfree_hier.figures import plot_density, plot_edges, plot_law
 
 N = [100, 1000, 10_000]
-OVERLAPS = np.linspace(0, 1, 2 * 3 * 8).reshape(2, 3, 8)
+EDGES = [[-1.0, 1.0], [-0.5, 0.6], [-0.2, 0.2]]
+EIGENVALUES = np.array([[[np.nan, np.nan], [0.7, np.nan], [0.7, -0.3]]])
 
 
 def named(axes):
@@ -16,17 +17,15 @@ def named(axes):
 @pytest.mark.parametrize(
     "figure",
     [
-        lambda: plot_transition(
-            N, OVERLAPS, predicted=(N, OVERLAPS[0]), thresholds=np.full(8, 500.0), scale=(10.0, "$n / d^q$")
-        ),
-        lambda: plot_collapse(np.outer(N, np.linspace(0.001, 0.01, 8)), OVERLAPS, scale=(2.0, "paper")),
         lambda: plot_density(
             [0, 1, 2], [0.1, 0.5, 0.1], standard_errors=[0.1] * 3, predicted=([0, 2], [0.2, 0.2]),
             edges=(0, 2), measured_edges=(0.1, 1.9), outliers=[3.0], tails=[2.2], expected=[2.9, np.nan],
         ),
         lambda: plot_law([10, 100], [[1.0, 0.1], [1.2, 0.12]], law=lambda x: 10 / x),
+        lambda: plot_edges(N, EDGES, EIGENVALUES, predicted_edges=EDGES, predicted=EIGENVALUES),
+        lambda: plot_edges(N[:1], EDGES[:1], EIGENVALUES[:, :1]),
     ],
-    ids=["transition", "collapse", "density", "law"],
+    ids=["density", "law", "edges", "edges at one n"],
 )  # fmt: skip
 def test_every_figure_names_its_axes_and_what_it_draws(figure, tmp_path):
     drawn = figure()
@@ -38,34 +37,11 @@ def test_every_figure_names_its_axes_and_what_it_draws(figure, tmp_path):
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_band_is_mean_and_standard_deviation_and_flat_for_one_repeat():
-    band = Band.of([[1.0, 2.0], [3.0, 2.0]])
-    assert band.mean.tolist() == [2.0, 2.0]
-    assert band.deviation == pytest.approx([np.sqrt(2.0), 0.0])
-    assert Band.of([[1.0, 2.0]]).deviation.tolist() == [0.0, 0.0]
-
-
-def test_a_transition_draws_the_mean_of_each_feature_and_names_some_of_many():
-    axes = plot_transition(N, OVERLAPS).axes[0]
-    curves = [line for line in axes.lines if len(line.get_xdata())]
-    assert len(curves) == 8
-    assert curves[3].get_ydata() == pytest.approx(OVERLAPS[:, :, 3].mean(axis=0))
-    assert named(axes)[0] == "feature 1"
-    assert named(axes)[-1] == "feature 8"
-    assert len(named(axes)) == 5
-
-
-def test_the_second_axis_is_the_first_over_its_unit():
-    figure = plot_transition(N, OVERLAPS, scale=(10.0, "$n / d^q$"))
-    figure.draw_without_rendering()
-    (above,) = figure.axes[0].child_axes
-    assert np.array(above.get_xlim()) * 10 == pytest.approx(np.array(figure.axes[0].get_xlim()))
-
-
-def test_a_threshold_beyond_the_samples_is_not_drawn():
-    few = OVERLAPS[:, :, :2]
-    assert len(plot_transition(N, few, thresholds=[500.0, 1e9]).axes[0].lines) == 4
-    assert len(plot_transition(N, few, thresholds=[500.0, 600.0]).axes[0].lines) == 5
+def test_a_law_has_the_standard_error_of_its_means_or_the_errors_given():
+    for errors, half in ((None, 0.5), ([0.2, 0.2], 0.2)):
+        figure = plot_law([10, 100], [[1.0, 2.0], [2.0, 3.0]], errors=errors)
+        (bar, _) = figure.axes[0].collections[0].get_segments()
+        assert bar[:, 1] == pytest.approx([1.5 - half, 1.5 + half])
 
 
 def test_a_density_leaves_room_for_the_one_predicted_and_names_edges_once():
@@ -74,8 +50,6 @@ def test_a_density_leaves_room_for_the_one_predicted_and_names_edges_once():
     assert named(axes).count("predicted edges") == 1
 
 
-def test_shapes_that_disagree_are_refused():
-    with pytest.raises(ValueError, match=r"`overlaps` must have shape \(repeats, 2, features\)"):
-        plot_transition(N[:2], OVERLAPS)
-    with pytest.raises(ValueError, match=r"`ratios` must have shape \(3, 8\), got \(3, 7\)"):
-        plot_collapse(np.ones((3, 7)), OVERLAPS)
+def test_edges_and_features_of_both_signs_have_ticks_on_both_sides_of_zero():
+    ticks = plot_edges(N, EDGES, EIGENVALUES).axes[0].get_yticks()
+    assert ticks.tolist() == [-1.0, -0.5, 0.0, 0.5, 1.0]

@@ -22,6 +22,25 @@ TABLE = {
     "predicted": np.full(8, 0.5),
     "n_k": np.tile([50.0, 80.0], 4),
 }
+ONE_SIZE = {name: column[:4] for name, column in TABLE.items()}
+ABOUT = {"experiment": "recovery", "scenario": '{"n_inputs": 5, "degree": 2}', "versions": {"numpy": "1"}}
+ERRORS = {"estimator": ["paper", "paper", "mine"], "n": [100, 200, 200], "relative_mse": [0.9, 0.5, 0.1]}
+PEERS = {"route": ["ours", "other"], "seconds": [1.0, np.nan], "outcome": ["done", "failed"]}
+TIMES = {"varied": ["n", "n", "k"], "size": [10, 20, 3], "seconds": [0.1, 0.2, 0.1]}
+SMOOTHING = {
+    "n_packed": [10, 10, 40, 40],
+    "ratio": [1, 2, 1, 2],
+    "overlap": [0.2, 0.5, 0.1, 0.4],
+    "deviation": [0.4, 0.4, 0.4, 0.4],
+    "limit": [0.0, 0.4, 0.0, 0.4],
+}
+EDGES = {name: TABLE[name] for name in ("n", "seed", "feature")}
+EDGES |= {"left": np.full(8, -1.0), "right": np.full(8, 1.0), "eigenvalue": np.full(8, 2.0)}
+EDGES |= {
+    "predicted_left": np.full(8, -1.1),
+    "predicted_right": np.full(8, 1.1),
+    "predicted": np.full(8, 1.9),
+}
 RECOVERY = {"overlap": np.array([0.9, 0.5]), "n_over_n_k": np.array([10.0, 2.0])}
 
 
@@ -89,7 +108,7 @@ def test_a_run_that_cannot_be_shown_is_one_line_and_exit_status_2(tmp_path, caps
     for path, message in (
         (tmp_path / "none.h5", "There is no run file"),
         (tmp_path / "run.h5", "holds nothing to report; its groups are else."),
-        (f"{tmp_path / 'run.h5'}::b", "holds no run b, it has run: name one as"),
+        (f"{tmp_path / 'run.h5'}::b", "holds no run `b`, it has run: name one as"),
     ):
         assert main(["report", str(path)]) == 2
         assert message in capsys.readouterr().err
@@ -104,7 +123,7 @@ def test_figures_are_drawn_from_paths_and_from_values_alike(fitted, solve):
     assert report.plot_density(solve).axes[0].get_xlabel() == "eigenvalue"
     assert report.plot_recovery({"recovery": RECOVERY}).axes[0].get_title() == "Recovery of each feature"
     assert report.plot_recovery({"table": TABLE}).axes[0].get_xlabel() == "samples $n$"
-    assert report.plot_collapse({"table": TABLE}).axes[0].get_xlabel() == "samples over threshold, $n / n_k$"
+    assert "$n / n_k$" in report.plot_collapse({"table": TABLE}).axes[0].get_xlabel()
 
 
 def test_a_run_without_what_is_drawn_is_refused():
@@ -124,8 +143,137 @@ def test_a_table_becomes_an_array_whatever_the_order_of_its_lines():
 
 def test_a_table_with_a_line_missing_or_twice_is_refused():
     for lines in (slice(1, None), [0, 0, 2, 3, 4, 5, 6, 7]):
-        with pytest.raises(ValueError, match="one line for each of 2 seeds, 2 numbers of samples and 2"):
+        with pytest.raises(RunFileError, match="one line for each of 2 seeds, 2 numbers of samples and 2"):
             report.grid_of({name: column[lines] for name, column in TABLE.items()}, "overlap")
+
+
+def test_a_file_of_several_runs_is_one_page_with_a_section_for_each(tmp_path, capsys):
+    path = tmp_path / "runs.h5"
+    for name, groups in (
+        ("a", {"table": TABLE, "about": ABOUT}),
+        ("b", {"table": ONE_SIZE}),
+        ("c", {"entry-1": {"x": 1}}),
+    ):
+        with RunFile(path, name) as run:
+            for group, values in groups.items():
+                run.save(group, values)
+    assert main(["report", str(path)]) == 0
+    text = path.with_suffix(".html").read_text()
+    for title in ("a: recovery", "b: Results", "c"):
+        assert f"<h2>{title}</h2>" in text
+    assert "nothing to report yet" in text
+    assert text.count("data:image/svg+xml;base64,") == 3
+    assert report.run_page(f"{path}::b").count("data:image/svg+xml;base64,") == 1
+    with pytest.raises(RunFileError, match="holds nothing to report; its groups are entry-1"):
+        report.run_page(f"{path}::c")
+    with pytest.raises(RunFileError, match=r"holds the runs a, b, c: name one as .*runs.h5::NAME"):
+        report.plot_recovery(path)
+
+
+def test_a_table_says_the_scale_of_the_paper_where_its_scenario_does():
+    run = {"table": TABLE | {"weight": np.full(8, 0.5)}, "about": ABOUT}
+    for figure, label in ((report.plot_recovery(run), "n / d^q"), (report.plot_collapse(run), "lambda_k")):
+        (above,) = figure.axes[0].child_axes
+        assert label in above.get_xlabel()
+    assert not report.plot_recovery({"table": TABLE}).axes[0].child_axes
+    (above,) = report.plot_recovery({"table": TABLE}, scale=(2.0, "mine")).axes[0].child_axes
+    assert above.get_xlabel() == "mine"
+
+
+def test_a_table_of_one_size_is_drawn_by_feature_with_its_predictions():
+    axes = report.plot_recovery({"table": ONE_SIZE}).axes[0]
+    assert "n / n_k" in axes.get_xlabel()
+    named = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert named == ["1 - n_k / n, large D", "threshold n = n_k", "predicted", "measured"]
+    bare = {name: ONE_SIZE[name] for name in ("n", "seed", "feature", "overlap")}
+    assert report.plot_recovery({"table": bare}).axes[0].get_xlabel() == "feature k"
+
+
+@pytest.mark.parametrize(
+    ("draw", "table"),
+    [
+        (report.plot_errors, ERRORS),
+        (report.plot_overlaps, {"variant": ["a"], "n": [10], "overlap": [0.5], "recorded": [0.4]}),
+        (report.plot_smoothing, SMOOTHING),
+        (report.plot_times, TIMES),
+        (report.plot_peers, PEERS),
+        (report.plot_edges, EDGES),
+    ],
+)
+def test_each_kind_of_table_is_drawn_and_is_on_the_page(draw, table, tmp_path):
+    figure = draw({"table": table})
+    assert figure.axes[0].get_xlabel()
+    assert draw({"table": table}, axes=figure.add_subplot()) is figure
+    with RunFile(tmp_path / "run.h5") as run:
+        run.save("table", {name: np.array(column) for name, column in table.items()})
+    assert report.run_page(tmp_path / "run.h5").count("data:image/svg+xml;base64,") == 1
+
+
+@pytest.mark.parametrize(
+    ("draw", "table"),
+    [
+        (report.plot_recovery, TABLE),
+        (report.plot_collapse, TABLE),
+        (report.plot_errors, ERRORS),
+        (report.plot_smoothing, SMOOTHING),
+        (report.plot_times, TIMES),
+        (report.plot_peers, PEERS),
+        (report.plot_edges, EDGES),
+    ],
+)
+def test_a_missing_column_is_named(draw, table):
+    optional = {"predicted", "n_k"} if draw is report.plot_recovery else {"predicted"} & TABLE.keys()
+    optional |= {"outcome", "deviation"}
+    for name in table.keys() - (optional if draw is not report.plot_edges else set()):
+        rest = {other: column for other, column in table.items() if other != name}
+        with pytest.raises(RunFileError, match=f"needs a column `{name}`; this table has"):
+            draw({"table": rest})
+
+
+def test_columns_of_different_length_are_refused():
+    with pytest.raises(RunFileError, match=r"must have one length, at least 1, got n 3, .* overlap 8"):
+        report.plot_recovery({"table": TABLE | {"n": [1, 2, 3]}})
+    with pytest.raises(RunFileError, match="must have one length, at least 1"):
+        report.plot_peers({"table": {"route": [], "seconds": []}})
+    uneven = {name: column[:3] for name, column in SMOOTHING.items()}
+    with pytest.raises(RunFileError, match="one line for each of 2 sizes and 2 ratios"):
+        report.plot_smoothing({"table": uneven})
+
+
+def test_errors_have_a_panel_for_each_gamma_and_show_what_is_explained_below_one_half():
+    table = {
+        "gamma": [0.4, 0.4, 1.0, 1.0],
+        "estimator": ["paper"] * 4,
+        "n_over_D": [16, 32, 16, 32],
+        "relative_mse": [0.9, 0.8, 0.5, 0.3],
+        "theory": [0.9, 0.8, 0.5, 0.3],
+        "in_range": [0, 1, 0, 0],
+        "sd": [0.1, 0.1, 0.1, 0.1],
+    }
+    figure = report.plot_errors({"table": table})
+    low, high = figure.axes[:2]
+    assert low.get_title() == "gamma = 0.4"
+    assert low.get_ylabel() == "part explained, 1 - error"
+    assert low.lines[0].get_ydata() == pytest.approx([0.1, 0.2])
+    assert low.get_xlabel() == "n / D"
+    assert len(low.patches) == 1
+    assert high.lines[0].get_ydata() == pytest.approx([0.5, 0.3])
+    assert not high.patches
+    with pytest.raises(ValueError, match=r"`axes` have room for one gamma, the table has 0.4, 1"):
+        report.plot_errors({"table": table}, axes=low)
+
+
+def test_a_deviation_of_overlaps_is_not_drawn_as_one_of_errors():
+    table = {
+        "variant": ["a", "a"],
+        "n": [1, 2],
+        "relative_mse": [0.5, 0.4],
+        "overlap": [0.1, 0.2],
+        "sd": [0.3, 0.3],
+    }
+    for draw, height in ((report.plot_errors, 0.0), (report.plot_overlaps, 0.6)):
+        bar = draw({"table": table}).axes[0].collections[0].get_segments()[0]
+        assert np.ptp(bar[:, 1]) == pytest.approx(height)
 
 
 def test_what_is_shown_cannot_become_markup():

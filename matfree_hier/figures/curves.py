@@ -1,8 +1,8 @@
-"""Figures of many runs: recovery against the number of samples, its collapse, densities, power laws."""
+"""Figures of spectra as densities, of their edges as samples come in, and of power laws."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,7 +14,8 @@ from matfree_hier.figures.style import (
     figure_of,
     new_axes,
     plain_ticks,
-    sequence_colours,
+    signed_ticks,
+    ticks_at,
     vector,
 )
 
@@ -27,138 +28,6 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     Array = NDArray[np.float64]
-
-_NAMED = 6  # curves that a legend names one by one; of more, some
-
-
-class Band(NamedTuple):
-    """Mean and standard deviation over repeats."""
-
-    mean: Array
-    deviation: Array
-
-    @classmethod
-    def of(cls, repeats: ArrayLike) -> Self:
-        """Return the band over the first axis; one repeat has deviation 0."""
-        values = np.asarray(repeats, dtype=np.float64)
-        deviation = values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros(values.shape[1:])
-        return cls(values.mean(axis=0), deviation)
-
-
-def plot_transition(
-    n: ArrayLike,
-    overlaps: ArrayLike,
-    *,
-    predicted: tuple[ArrayLike, ArrayLike] | None = None,
-    thresholds: ArrayLike | None = None,
-    scale: tuple[float, str] | None = None,
-    axes: Axes | None = None,
-) -> Figure:
-    """Draw the squared overlap of each feature against the number of samples, mean and band over repeats.
-
-    Parameters
-    ----------
-    n : array_like of float, shape (m,)
-        Numbers of samples, increasing.
-    overlaps : array_like of float, shape (s, m, K)
-        Of s repeats at each n, for K features in their own order.
-    predicted : tuple of array_like, shapes (m',) and (m', K), optional
-        Numbers of samples and the overlaps that theory expects there, drawn as dashed lines.
-    thresholds : array_like of float, shape (K,), optional
-        n_k, marked at the bottom.
-    scale : tuple of float and str, optional
-        A second axis above, n over this number, and its label.
-    axes : matplotlib Axes, optional
-        Where to draw; a new Figure otherwise.
-
-    Returns
-    -------
-    matplotlib Figure
-
-    Raises
-    ------
-    ValueError
-        If shapes disagree.
-    """
-    x, values = vector("n", n), _repeats(overlaps, len(vector("n", n)))
-    axes = new_axes(axes)
-    count = values.shape[2]
-    band, colours = Band.of(values), sequence_colours(count)
-    for k, colour in enumerate(colours):
-        mean, deviation = band.mean[:, k], band.deviation[:, k]
-        axes.fill_between(x, mean - deviation, mean + deviation, color=colour, alpha=0.18, linewidth=0)
-        label = f"feature {k + 1}" if _is_named(k, count) else None
-        axes.plot(x, mean, "o-", color=colour, markersize=3.5, linewidth=1.2, label=label)
-    if predicted is not None:
-        places, curves = vector("predicted", predicted[0]), np.asarray(predicted[1], dtype=np.float64)
-        for k, colour in enumerate(colours):
-            axes.plot(places, curves[:, k], "--", color=colour, linewidth=1)
-        axes.plot([], [], "--", color=GREY, linewidth=1, label="predicted")
-    if thresholds is not None:
-        low, high = x[0] / 1.15, x[-1] * 1.15
-        for place, colour in zip(vector("thresholds", thresholds), colours, strict=True):
-            if low < place < high:
-                axes.plot([place, place], [-0.03, 0.04], color=colour, linewidth=1.8)
-        axes.plot([], [], color=GREY, marker="|", linestyle="none", markersize=9, label="threshold $n_k$")
-    _log_samples(axes, scale)
-    axes.set_ylim(-0.03, 1.03)
-    axes.set_xlabel("samples $n$")
-    axes.set_ylabel(f"squared overlap{_repeats_text(len(values))}")
-    axes.legend(frameon=False, fontsize=8)
-    return figure_of(axes)
-
-
-def plot_collapse(
-    ratios: ArrayLike,
-    overlaps: ArrayLike,
-    *,
-    scale: tuple[float, str] | None = None,
-    axes: Axes | None = None,
-) -> Figure:
-    """Draw the squared overlap of every feature against n / n_k: if the law holds, on one curve.
-
-    Parameters
-    ----------
-    ratios : array_like of float, shape (m, K)
-        n / n_k.
-    overlaps : array_like of float, shape (s, m, K)
-        Of s repeats.
-    scale : tuple of float and str, optional
-        A second axis above, n / n_k over this number, and its label.
-    axes : matplotlib Axes, optional
-        Where to draw; a new Figure otherwise.
-
-    Returns
-    -------
-    matplotlib Figure
-
-    Raises
-    ------
-    ValueError
-        If shapes disagree.
-    """
-    x = np.asarray(ratios, dtype=np.float64)
-    values = _repeats(overlaps, len(x))
-    if x.shape != values.shape[1:]:
-        msg = f"`ratios` must have shape {values.shape[1:]}, got {x.shape}."
-        raise ValueError(msg)
-    axes = new_axes(axes)
-    band, count = Band.of(values), values.shape[2]
-    for k, colour in enumerate(sequence_colours(count)):
-        label = f"feature {k + 1}" if _is_named(k, count) else None
-        axes.errorbar(
-            x[:, k], band.mean[:, k], band.deviation[:, k], fmt="o", color=colour, markersize=3.5,
-            elinewidth=0.8, label=label,
-        )  # fmt: skip
-    law = np.geomspace(1, max(10.0, 1.2 * x.max()), 200)
-    axes.plot(law, 1 - 1 / law, color="black", linewidth=1.2, label="$1 - n_k / n$")
-    axes.axvline(1, color=GREY, linestyle=":", linewidth=1)
-    _log_samples(axes, scale)
-    axes.set_ylim(-0.03, 1.03)
-    axes.set_xlabel("samples over threshold, $n / n_k$")
-    axes.set_ylabel(f"squared overlap{_repeats_text(len(values))}")
-    axes.legend(frameon=False, fontsize=8)
-    return figure_of(axes)
 
 
 def plot_density(
@@ -231,10 +100,68 @@ def plot_density(
     return figure_of(axes)
 
 
+def plot_edges(
+    n: ArrayLike,
+    edges: ArrayLike,
+    eigenvalues: ArrayLike,
+    *,
+    predicted_edges: ArrayLike | None = None,
+    predicted: ArrayLike | None = None,
+    axes: Axes | None = None,
+) -> Figure:
+    """Draw the ends of a bulk and the eigenvalues of features outside it against the number of samples.
+
+    Parameters
+    ----------
+    n : array_like of float, shape (m,)
+        Numbers of samples, increasing.
+    edges, predicted_edges : array_like of float, shape (m, 2)
+        Lower and upper end of the bulk: shaded; and where theory puts them, dashed lines.
+    eigenvalues, predicted : array_like of float, shape (s, m, K)
+        Of each of K features in s repeats, NaN where it has none outside the bulk: points; and as theory has
+        them, crosses.
+    axes : matplotlib Axes, optional
+        Where to draw; a new Figure otherwise.
+
+    Returns
+    -------
+    matplotlib Figure
+    """
+    x, ends = vector("n", n), np.asarray(edges, dtype=np.float64)
+    axes = new_axes(axes)
+    if len(x) > 1:
+        axes.fill_between(x, ends[:, 0], ends[:, 1], color=BLUE, alpha=0.2, linewidth=0, label="bulk")
+    else:
+        axes.vlines(x, ends[:, 0], ends[:, 1], color=BLUE, alpha=0.3, linewidth=6, label="bulk")
+    if predicted_edges is not None:
+        form = "--" if len(x) > 1 else "_"
+        axes.plot(x, predicted_edges, form, color=GREY, linewidth=1.2, label=["edges predicted", None])
+    for values, marker, colour, label in (
+        (eigenvalues, "o", ORANGE, "features"),
+        (predicted, "x", "black", "features predicted"),
+    ):
+        if values is not None:
+            lines = np.moveaxis(np.asarray(values, dtype=np.float64), 1, 0).reshape(len(x), -1)
+            size = 4 if marker == "o" else 7
+            axes.plot(x, lines[:, :1], marker, color=colour, markersize=size, label=label)
+            axes.plot(x, lines[:, 1:], marker, color=colour, markersize=size)
+    # In proportion to the eigenvalue where it is large, linear about 0: the bulk narrows by decades.
+    width = float(np.abs(ends).min()) or 1.0
+    axes.set_yscale("asinh", linear_width=width)
+    signed_ticks(axes.yaxis, width, float(np.abs(axes.get_ylim()).max()))
+    axes.set_xscale("log")
+    ticks_at(axes.xaxis, x)
+    axes.set_xlabel("samples $n$")
+    axes.set_ylabel("eigenvalue")
+    axes.legend(frameon=False, fontsize=8)
+    return figure_of(axes)
+
+
 def plot_law(
     x: ArrayLike,
     repeats: ArrayLike,
     *,
+    errors: ArrayLike | None = None,
     law: Callable[[Array], Array] | None = None,
     law_label: str = "law",
     label: str = "measured",
@@ -251,7 +178,9 @@ def plot_law(
     x : array_like of float > 0, shape (m,)
         Places.
     repeats : array_like of float, shape (s, m)
-        Values of s repeats at each place; mean and standard error of the mean are drawn.
+        Values of s repeats at each place; their mean is drawn.
+    errors : array_like of float, shape (m,), optional
+        Of the mean; by default its standard error, of one repeat none.
     law : callable, optional
         Places to values, drawn as a line over the range of `x`.
     law_label, label : str
@@ -268,17 +197,19 @@ def plot_law(
     matplotlib Figure
     """
     places = vector("x", x)
-    band = Band.of(repeats)
-    error = band.deviation / np.sqrt(len(np.asarray(repeats)))
+    values = np.asarray(repeats, dtype=np.float64)
+    mean = values.mean(axis=0)
+    if errors is None:
+        errors = values.std(axis=0, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.zeros(len(mean))
     axes = new_axes(axes)
-    error_bars(axes, places, band.mean, error, marker, colour, label)
+    error_bars(axes, places, mean, errors, marker, colour, label)
     if law is not None:
         line = np.geomspace(places.min(), places.max(), 100)
         axes.plot(line, law(line), color=colour, linewidth=1.2, linestyle="--", label=law_label)
     axes.set_xscale("log")
     axes.set_yscale("log")
     _plain_within_two_decades(axes.xaxis, places)
-    _plain_within_two_decades(axes.yaxis, band.mean)
+    _plain_within_two_decades(axes.yaxis, mean[np.isfinite(mean)])
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
     axes.legend(frameon=False, fontsize=8)
@@ -289,32 +220,3 @@ def _plain_within_two_decades(axis: Axis, values: Array) -> None:
     positive = values[values > 0]
     if positive.size and positive.max() < 100 * positive.min():
         plain_ticks(axis)
-
-
-def _log_samples(axes: Axes, scale: tuple[float, str] | None) -> None:
-    axes.set_xscale("log")
-    plain_ticks(axes.xaxis)
-    if scale is not None:
-        unit, label = scale
-        above = axes.secondary_xaxis(
-            "top", functions=(lambda n: np.asarray(n) / unit, lambda r: np.asarray(r) * unit)
-        )
-        plain_ticks(above.xaxis)
-        above.set_xlabel(label)
-
-
-def _repeats(overlaps: ArrayLike, count: int) -> Array:
-    values = np.asarray(overlaps, dtype=np.float64)
-    if values.ndim != 3 or values.shape[1] != count:
-        msg = f"`overlaps` must have shape (repeats, {count}, features), got {values.shape}."
-        raise ValueError(msg)
-    return values
-
-
-def _repeats_text(count: int) -> str:
-    return f" (mean, s.d. over {count} seeds)" if count > 1 else ""
-
-
-def _is_named(k: int, count: int) -> bool:
-    """Whether the legend names curve k: all of few, else about five with the first and the last."""
-    return count <= _NAMED or k in set(np.linspace(0, count - 1, 5).round().astype(int))

@@ -18,6 +18,7 @@ from matfree_hier.figures.style import (
     same_length,
     vector,
 )
+from matfree_hier.figures.transitions import Band
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -107,11 +108,12 @@ def plot_recovery(
 
     Parameters
     ----------
-    overlaps : array_like of float in [0, 1], shape (K,)
-        Squared projection of each true feature on what was found.
+    overlaps : array_like of float in [0, 1], shape (K,) or (s, K)
+        Squared projection of each true feature on what was found; of s repeats the mean is drawn, with bars
+        over their range, from 20 on from 5 to 95 %.
     samples_over_threshold : array_like of float > 0, shape (K,), optional
         n / n_k of each feature. The axis is then logarithmic, with the threshold n = n_k marked and the
-        law 1 - n_k / n drawn as a line.
+        law of large D, 1 - n_k / n, drawn as a line.
     predicted : array_like of float, shape (K,), optional
         Overlap that theory expects of each feature; NaN where it makes no claim.
     axes : matplotlib Axes, optional
@@ -126,7 +128,9 @@ def plot_recovery(
     ValueError
         If lengths differ, an overlap lies outside [0, 1] or a ratio is not positive.
     """
-    found = vector("overlaps", overlaps)
+    repeats = np.atleast_2d(np.asarray(overlaps, dtype=np.float64))
+    band = Band.of(repeats)
+    found = vector("overlaps", band.mean)
     if found.min() < -1e-9 or found.max() > 1 + 1e-9:
         msg = f"`overlaps` must lie in [0, 1], got {found.min():.6g} to {found.max():.6g}."
         raise ValueError(msg)
@@ -141,7 +145,7 @@ def plot_recovery(
             msg = f"`samples_over_threshold` must be positive, got {x.min():.6g}."
             raise ValueError(msg)
         law = np.geomspace(1, max(10.0, 1.5 * x.max()), 200)
-        axes.plot(law, 1 - 1 / law, color=GREY, linewidth=1.5, label="1 - n_k / n")
+        axes.plot(law, 1 - 1 / law, color=GREY, linewidth=1.5, label="1 - n_k / n, large D")
         axes.axvline(1, color=GREY, linestyle="--", linewidth=1, label="threshold n = n_k")
         axes.set_xscale("log")
         plain_ticks(axes.xaxis)
@@ -149,12 +153,14 @@ def plot_recovery(
     if predicted is not None:
         expected = same_length("predicted", predicted, found, allow_nan=True)
         axes.plot(x, expected, "x", color="black", markersize=8, label="predicted")
+    if len(repeats) > 1:
+        axes.errorbar(x, found, band.reach, fmt="none", ecolor=BLUE, elinewidth=1, capsize=2)
     axes.plot(x, found, "o", color=BLUE, markersize=6, label="measured")
     if samples_over_threshold is not None:
         for k, place in enumerate(zip(x, found, strict=True), start=1):
             axes.annotate(str(k), place, xytext=(6, -10), textcoords="offset points", fontsize=8)
     axes.set_ylim(-0.03, 1.03)
-    axes.set_ylabel("squared overlap")
+    axes.set_ylabel(f"squared overlap{Band.text(len(repeats))}")
     axes.set_title("Recovery of each feature")
     axes.legend(frameon=False)
     return figure_of(axes)

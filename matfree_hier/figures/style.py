@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.figure import Figure
-from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter, NullLocator
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from numpy.typing import ArrayLike, NDArray
@@ -17,6 +20,10 @@ if TYPE_CHECKING:
 # Okabe and Ito's colours, told apart by every kind of colour vision; shape or dash repeats what colour says.
 BLUE, ORANGE, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#6F6F6F"
 SIZE = (5.6, 4.0)
+_FEW = 6  # places that have room for a tick each
+# Estimators look the same in all figures; other things take what they leave.
+_ESTIMATORS = {"paper": (BLUE, "o"), "spectral": (ORANGE, "s"), "refined": (GREEN, "^")}
+_OTHERS = [(GREY, "v"), ("black", "D"), ("#CC79A7", "P"), ("#56B4E9", "X"), ("#E69F00", "<")]
 
 
 def new_axes(axes: Axes | None) -> Axes:
@@ -54,9 +61,37 @@ def plain_ticks(axis: Axis) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def sequence_colours(count: int) -> list[tuple[float, ...]]:
+def signed_ticks(axis: Axis, width: float, largest: float) -> None:
+    """Put ticks at 0 and at +-1, 2, 5 of each decade on an asinh axis, linear to +-`width`."""
+    powers = 10.0 ** np.arange(np.floor(np.log10(width)), np.ceil(np.log10(largest)) + 1)
+    marks = np.outer(powers, [1, 2, 5]).ravel()
+    marks = marks[(marks > width) & (marks < largest)]
+    axis.set_ticks(np.r_[-marks[::-1], 0.0, marks])
+    axis.set_major_formatter(FormatStrFormatter("%g"))
+    axis.set_minor_locator(NullLocator())
+
+
+def sequence_colours(count: int) -> list[tuple[float, float, float, float]]:
     """Return colours for things in an order, dark to light, told apart by lightness alone (viridis)."""
-    return [tuple(colour) for colour in colormaps["viridis"](np.linspace(0, 0.88, max(count, 1)))]
+    shades = colormaps["viridis"](np.linspace(0, 0.88, max(count, 1)))
+    return [(float(r), float(g), float(b), float(a)) for r, g, b, a in shades]
+
+
+def styles_of(names: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Return a colour and a marker for each name; estimators have their own."""
+    names = list(dict.fromkeys(names))
+    free = cycle([style for name, style in _ESTIMATORS.items() if name not in names] + _OTHERS)
+    return {name: _ESTIMATORS.get(name) or next(free) for name in names}
+
+
+def ticks_at(axis: Axis, places: ArrayLike) -> None:
+    """Put the ticks of a log axis at the places drawn where they are few, else at 1, 2, 5, 10."""
+    values = np.unique(np.asarray(places, dtype=np.float64))
+    if not 1 <= len(values) <= _FEW:
+        plain_ticks(axis)
+        return
+    axis.set_ticks(values, [f"{value:,.0f}" if value >= 100 else f"{value:g}" for value in values])
+    axis.set_minor_locator(NullLocator())
 
 
 def vector(name: str, values: ArrayLike, *, allow_nan: bool = False) -> NDArray[np.float64]:
