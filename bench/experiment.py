@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 import tomllib
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.resources import files
 from typing import IO, TYPE_CHECKING, Any
@@ -81,9 +83,14 @@ class Options:
             print(text, file=self.stream, flush=True)
 
 
+def module_name(experiment: str) -> str:
+    """Return the name of the module of an experiment."""
+    return experiment.replace("-", "_")
+
+
 def load_runner(experiment: str) -> Callable[[Options], list[str]]:
     """Return the function that runs an experiment and returns what it missed, one sentence each."""
-    module = import_module(f"matfree_hier.bench.{experiment.replace('-', '_')}")
+    module = import_module(f"matfree_hier.bench.{module_name(experiment)}")
     run: Callable[[Options], list[str]] = module.run
     return run
 
@@ -94,6 +101,15 @@ def load_scenarios(experiment: str) -> dict[str, Any]:
     return tomllib.loads(text)
 
 
+def describe(experiment: str) -> str:
+    """Return the first paragraph of what an experiment's module says of itself."""
+    path = files("matfree_hier.bench").joinpath(f"{module_name(experiment)}.py")
+    text = (
+        ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    )  # an import would take seconds
+    return text.partition("\n\n")[0]
+
+
 def choose_cases(experiment: str, preset: str) -> dict[str, dict[str, Any]]:
     """Return the scenarios of a preset by name.
 
@@ -102,15 +118,20 @@ def choose_cases(experiment: str, preset: str) -> dict[str, dict[str, Any]]:
     ValueError
         If there is no such experiment, or it has no such preset; the message lists those there are.
     """
-    if experiment not in EXPERIMENTS:
-        msg = f"`EXPERIMENT` must be one of {', '.join(EXPERIMENTS)}, got {experiment}."
-        raise ValueError(msg)
+    _require_one_of("`EXPERIMENT`", experiment, EXPERIMENTS)
     table = load_scenarios(experiment)
     presets: dict[str, list[str]] = table["presets"]
-    if preset not in presets:
-        msg = f"`--preset` of {experiment} must be one of {', '.join(presets)}, got {preset}."
-        raise ValueError(msg)
+    _require_one_of(f"`--preset` of {experiment}", preset, presets)
     return {name: table["cases"][name] for name in presets[preset]}
+
+
+def _require_one_of(what: str, name: str, known: Iterable[str]) -> None:
+    known = list(known)
+    if name not in known:
+        near = get_close_matches(name, known, n=1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        msg = f"{what} must be one of {', '.join(known)}, got {name}.{hint}"
+        raise ValueError(msg)
 
 
 def format_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -192,8 +192,9 @@ def run_grid(grid: Grid, options: Options) -> list[str]:
             options.say(f"\n{missed[-1]}")
             sections.append(Section(name, case, checks=[(missed[-1], False)]))
             continue
-        record["checks"] = [_check_record(check) for check in summary.checks]
-        record["presets"] = [preset for preset, cases in options.presets.items() if name in cases]
+        presets = [preset for preset, cases in options.presets.items() if name in cases]
+        checks = [_check_record(check) for check in summary.checks]
+        record = {"presets": presets, **record, "checks": checks}
         _emit(options, name, summary, record)
         _write(kept, name, summary, record)
         sections.append(_section(name, case, summary, record))

@@ -210,10 +210,11 @@ def _checks(case: Case, intervals: list[tuple[float, float]]) -> list[Check]:
         return []
     checks = []
     for name, (low, high) in zip(NAMES, intervals, strict=True):
-        gap = max(low - THEORY, THEORY - high, 0.0)
+        gap, half_width = max(low - THEORY, THEORY - high, 0.0), (high - low) / 2
+        interval = f"the interval of the {name}'s exponent"
         checks += [
-            Check(f"distance of -1/3 from the interval of the {name}'s exponent", gap, case["max_gap"]),
-            Check("half-width of that interval", (high - low) / 2, case["max_half_width"]),
+            Check(f"distance of -1/3 from {interval}", gap, case["max_gap"]),
+            Check(f"half-width of {interval}", half_width, case["max_half_width"]),
         ]
     return checks
 

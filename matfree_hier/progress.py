@@ -91,6 +91,7 @@ class GridProgress:
         self._name, self._costs = name, costs
         self._lines = show is None and not sys.stderr.isatty()
         self._done = 0
+        self._warm = False  # the first entry computed may have had to compile
         self._spent = self._seconds = 0.0
         self._bar: Any = tqdm(
             desc=name,
@@ -105,9 +106,10 @@ class GridProgress:
         """Count one more entry; those read from a file say nothing about the time that others take."""
         now = time.monotonic()
         self._done += 1
-        if computed:
+        if computed and self._warm:
             self._spent += self._costs[self._done - 1]
             self._seconds += now - self._clock
+        self._warm |= computed
         self._clock = now
         left = ""
         if self._spent > 0.0:

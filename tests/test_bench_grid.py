@@ -201,7 +201,7 @@ def test_a_case_without_a_result_is_missed_in_a_sentence_and_the_others_go_on(
     squares.fail_at = (2, 10), error
     assert start(tmp_path, "--preset", "large") == MISSED
     sentence = f"tiny: no result, 2 of 6 entries are kept: {words}"
-    assert capsys.readouterr().err == f"python -m matfree_hier.bench: {sentence}\n"
+    assert capsys.readouterr().err == f"python -m matfree_hier.bench squares: {sentence}\n"
     assert (1, 11) in squares.computed
     assert (7, 10) in squares.computed
     assert about(tmp_path)["cases"].keys() == {"more"}
@@ -261,7 +261,7 @@ def test_another_seed_or_version_is_computed_anew(squares, tmp_path, monkeypatch
 def test_a_check_that_fails_is_said_and_is_exit_status_1(squares, tmp_path, capsys):
     squares.case["largest"] = 19
     assert start(tmp_path) == MISSED
-    assert "bench: tiny: largest: 20, at most 19: MISSED." in capsys.readouterr().err
+    assert "bench squares: tiny: largest: 20, at most 19: MISSED." in capsys.readouterr().err
 
 
 def test_a_grid_that_another_process_runs_is_refused(squares, tmp_path, capsys):

@@ -67,7 +67,7 @@ def test_with_json_standard_output_is_one_object_a_line_and_a_miss_is_exit_statu
     missed = ["tiny: 2 features have n >= 4 n_k, at least 3 are needed."]
     assert [line["record"] for line in records(out)] == ["machine", "main", "verdict"]
     assert records(out)[-1]["missed"] == missed
-    assert err.endswith(f"python -m matfree_hier.bench: {missed[0]}\n")
+    assert err.endswith(f"python -m matfree_hier.bench main: {missed[0]}\n")
 
 
 def test_the_seed_alone_decides_what_the_main_job_finds():

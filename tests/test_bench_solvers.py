@@ -118,7 +118,7 @@ def test_a_wrong_answer_said_to_be_right_is_not_timed_and_is_exit_status_1(
     ours = "tiny: krylov missed the accuracy: value error 1.0e-08 above 1e-09."
     theirs = "tiny: arpack says it converged and did not: value error 1.0e-08 above 1e-09."
     assert records(out)[-1]["missed"][:2] == [ours, theirs]
-    assert f"bench: {ours}" in err
+    assert f"bench solvers: {ours}" in err
 
 
 @pytest.mark.usefixtures("in_process")

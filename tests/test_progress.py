@@ -37,6 +37,14 @@ def test_a_log_gets_a_line_after_an_entry_at_most_every_30_seconds(clock, capsys
     ]
 
 
+def test_the_first_entry_says_nothing_about_the_time_left_since_it_compiles(clock, capsys):
+    run(clock, [300, 30])
+    assert capsys.readouterr().err.splitlines() == [
+        "squares tiny: 1 of 4 [05:00]",
+        "squares tiny: 2 of 4 [05:30, about 03:00 left]",
+    ]
+
+
 def test_a_short_grid_or_one_told_to_be_silent_leaves_no_line_in_a_log(clock, capsys):
     run(clock, [5, 5, 5, 5])
     run(clock, [50, 50, 50, 50], show=False)
