@@ -353,7 +353,8 @@ def _panel(axes: Axes, gamma: float, curves: list[Curve]) -> None:
                 curve.ratios[used], band.mean[used], band.deviation[used], fmt=marker, color=colour,
                 capsize=2, markersize=5, markerfacecolor=inside,
             )  # fmt: skip
-        axes.plot([], [], marker + "--", color=colour, linewidth=1, markersize=5, label=label)
+        form = marker + ("--" if isinstance(curve.law, PowerLaw) else "")
+        axes.plot([], [], form, color=colour, linewidth=1, markersize=5, label=label)
         if isinstance(curve.law, PowerLaw):
             x = curve.ratios[curve.used]
             axes.plot(x, curve.law.constant * x**curve.law.exponent, "--", color=colour, linewidth=1)
