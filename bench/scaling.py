@@ -229,7 +229,7 @@ def summarise(case: Case, entries: list[Entry]) -> Summary:
     table = [_line(curve, law) for curve, law in zip(curves, laws, strict=True)]
     return Summary(
         [row for curve in curves for row in _rows(curve)],
-        [format_table(headers, table), "", *_notes(case)],
+        [_errors(curves), "", format_table(headers, table), "", *_notes(case)],
         _checks(case, curves),
         {"errors": draw(case, curves)},
         {"laws": laws},
@@ -275,6 +275,21 @@ def _law(curve: Curve) -> dict[str, Any]:
     }
 
 
+def _errors(curves: list[Curve]) -> str:
+    """Return a table of mean errors at each n/D and (what theory says)."""
+    ratios = sorted({float(ratio) for curve in curves for ratio in curve.ratios})
+    rows = []
+    for curve in curves:
+        means = dict(zip(curve.ratios, zip(curve.mse.mean(axis=0), curve.theory, strict=True), strict=True))
+        cells = [means.get(ratio, (np.nan, np.nan)) for ratio in ratios]
+        rows.append([curve.name, *("" if np.isnan(mse) else _beside(mse, said) for mse, said in cells)])
+    return format_table(["error (theory), n/D =", *(f"{ratio:g}" for ratio in ratios)], rows)
+
+
+def _beside(error: float, predicted: float) -> str:
+    return f"{error:.3f}" if np.isnan(predicted) else f"{error:.3f} ({predicted:.3f})"
+
+
 def _line(curve: Curve, law: dict[str, Any]) -> list[str]:
     span = f"{law['lowest_n_over_D']:g}..{law['highest_n_over_D']:g}" if law["n_points"] else "-"
     distance = "-" if np.isnan(law["largest_distance"]) else f"{law['largest_distance']:.1%}"
@@ -306,10 +321,9 @@ def _checks(case: Case, curves: list[Curve]) -> list[Check]:
 
 
 def _notes(case: Case) -> list[str]:
+    found = f"{FEWEST_FOUND} to d_1/{LEFT_OVER} features"
     notes = [
-        f"Exponents are fitted to at least {FEWEST_POINTS} points, where the features found are at least "
-        f"{FEWEST_FOUND} and at most 1/{LEFT_OVER} of all"
-        + (", and stronger than the bulk of spurious population eigenvalues." if case["degree"] > 1 else "."),
+        f"Exponents are fitted to points with {found} found, if there are {FEWEST_POINTS}.",
         "The law is that of 1 << features found << all; theory's curve has the features that there are, and",
         "its exponent is that over the same points: where it is steeper than the law, these are too few.",
         "For gamma below 1/2 exponents and distances are those of the part explained, 1 - error.",
@@ -317,7 +331,14 @@ def _notes(case: Case) -> list[str]:
         "them out on the other.",
     ]
     if case["degree"] > 1:
+        notes.append(
+            "Points with more features than stand above the bulk of spurious eigenvalues are left out."
+        )
         notes.append("Theory's curves take the features F(x) for Gaussian, which they are at degree 1 only.")
+    if case["degree"] > 2:
+        notes.append(
+            "The bulk of spurious eigenvalues is that of degree 2, for lack of a law of it at degree 3."
+        )
     return notes
 
 
@@ -353,7 +374,8 @@ def _panel(axes: Axes, gamma: float, curves: list[Curve]) -> None:
                 curve.ratios[used], band.mean[used], band.reach[:, used], fmt=marker, color=colour,
                 capsize=2, markersize=5, markerfacecolor=inside,
             )  # fmt: skip
-        axes.plot([], [], marker + "--", color=colour, linewidth=1, markersize=5, label=label)
+        form = marker + ("--" if isinstance(curve.law, PowerLaw) else "")
+        axes.plot([], [], form, color=colour, linewidth=1, markersize=5, label=label)
         if isinstance(curve.law, PowerLaw):
             x = curve.ratios[curve.used]
             axes.plot(x, curve.law.constant * x**curve.law.exponent, "--", color=colour, linewidth=1)

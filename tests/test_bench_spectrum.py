@@ -45,6 +45,15 @@ def test_the_summary_has_a_line_for_each_feature_and_a_panel_for_each_number_of_
     assert summary.tables["density"][-1]["n"] == 40 * 60
 
 
+def test_the_middles_of_many_labels_leave_out_the_ends_alike():
+    values = np.random.default_rng(19).permutation(np.arange(40_000.0))
+    taken = spectrum.middles(values)
+    assert len(taken) == spectrum.N_LABELS
+    assert taken[0] == 19.0
+    assert taken[-1] == pytest.approx(39_999 - 19, abs=1)
+    assert spectrum.middles(values[:500]).tolist() == sorted(values[:500])
+
+
 def test_smoothing_keeps_the_mass_and_adds_the_width():
     grid = np.linspace(-4, 4, 401)
     narrow = np.exp(-0.5 * (grid / 0.3) ** 2) / (0.3 * np.sqrt(2 * np.pi))
@@ -86,6 +95,17 @@ def test_heavy_tailed_edges_are_predicted_from_as_many_samples_as_there_are():
     assert np.isnan(values).all()
     everything = theory.predict_spectrum(t, 2000, 100)
     assert 1.5 * (edges[1] - edges[0]) < everything.edge_right - everything.edge_left
+
+
+def test_edges_are_compared_only_up_to_where_a_scenario_says(entries):
+    low, high = (entries[i].values for i in (0, 1))
+    far = [entries[0], entries[1]._replace(values=high | {"edges": 2 * high["edges"]})]
+    case = TINY | {"compared_from": 2, "max_edge_distance": 0.5, "max_outlier_distance": 0.5}
+    assert spectrum.Comparison(low).edge_distance < 0.5
+    assert [check.met for check in spectrum.summarise(case, far).checks] == [False, True]
+    until = spectrum.summarise(case | {"edges_compared_until": 2}, far).checks
+    assert [check.met for check in until] == [True, True]
+    assert until[0].what.endswith("n/D 2 to 2")
 
 
 def test_every_scenario_has_points_and_its_presets_exist():

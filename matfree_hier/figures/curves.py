@@ -8,6 +8,7 @@ import numpy as np
 
 from matfree_hier.figures.style import (
     BLUE,
+    GREEN,
     GREY,
     ORANGE,
     error_bars,
@@ -89,7 +90,7 @@ def plot_density(
     if found.size:
         axes.vlines(found, 0, 0.12 * height, color=ORANGE, linewidth=2, label="outliers")
     if others.size:
-        axes.vlines(others, 0, 0.06 * height, color=GREY, linewidth=1.2, label="tails")
+        axes.vlines(others, 0, 0.06 * height, color=GREEN, linewidth=1.2, label="tails")
     places = places[np.isfinite(places)]
     if places.size:
         axes.plot(places, np.full(len(places), 0.17 * height), "kx", markersize=6, label="predicted outliers")
