@@ -205,7 +205,7 @@ def _checks(case: Case, rows: list[dict[str, Any]], floor: dict[int, float]) -> 
         for name in ("paper", "spectral")
     ]
     if "learnt" in case:
-        n = max(case["n_kernels"])
+        n = max(r["n"] for r in rows if r["model"] == "polynomial" and not r["note"])
         checks.append(Check(f"polynomial: error at n = {n:,}", error["polynomial", n], case["learnt"]))
     return checks
 
