@@ -53,8 +53,9 @@ ABOUT = (
     "not run: left out of this preset, since a kernel's time grows as n^3",
     "paper fits a link to its h2 = <A2, h h^T - I>, equation (2.14). paper-h2 takes h2 for the prediction:",
     "  it has the scale of the target only where latents are jointly normal, as d grows. paper-less-low is",
-    "  paper with the part of degree 2 taken off the labels of its operator, as spectral and refined do:",
-    "  that part makes directions of its own, which take the place of features of small weight.",
+    "  paper with the low degrees taken off the labels of its operator, as spectral and refined do: these",
+    "  make directions of their own, which take the place of features of small weight. spectral and refined",
+    "  also normalise the labels of the operator, centre its trace and keep fewer samples for the readout.",
 )
 
 
@@ -191,17 +192,16 @@ def _checks(case: Case, rows: list[dict[str, Any]], floor: dict[int, float]) -> 
     """Ask that kernels stand at the floor where the estimators are past it, and fall where they have to."""
     error = {(r["model"], r["n"]): r["relative_mse"] for r in rows}
     n, level = case["plateau"], floor[2 * case["degree"] - 2]
+    best = f"that of the best prediction of degree {2 * case['degree'] - 2}"
     checks = []
     for name in KERNELS:
-        what = (
-            f"{name}: error at n = {n:,} less that of the best prediction of degree {2 * case['degree'] - 2}"
-        )
+        what = f"{name}: error at n = {n:,} less {best}"
         checks.append(Check(what, error[name, n] - level, case["above"]))
         checks.append(Check(what, error[name, n] - level, -case["below"], at_least=True))
     checks.append(Check(f"refined: error at n = {n:,}", error["refined", n], case["refined_error"]))
     last = max(case["n"])
     checks += [
-        Check(f"{name}: error at n = {last:,} by that level", error[name, last] / level, case[f"{name}_by"])
+        Check(f"{name}: error at n = {last:,} over {best}", error[name, last] / level, case[f"{name}_by"])
         for name in ("paper", "spectral")
     ]
     if "learnt" in case:
