@@ -28,6 +28,20 @@ def test_the_polynomial_kernel_has_the_degree_of_the_target(sample):
     assert fitted.best_params_ == {"regressor__alpha": 1e-3}
 
 
+def test_the_polynomial_kernel_is_exact_once_samples_determine_the_target(sample):
+    X, y = sample
+    fitted = kernel_ridge(X[:100], y[:100], "polynomial")  # C(7, 4) = 35 polynomials
+    assert np.mean((fitted.predict(X[100:]) - y[100:]) ** 2) < 1e-6
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "polynomial"])
+def test_a_ridge_means_the_same_to_both_kernels(kernel):
+    """Both kernels are about 1 at x = x', so that one list of ridges does for both."""
+    X = np.random.default_rng(14).standard_normal((40, 400))
+    model = kernel_ridge(X, X[:, 0], kernel, alphas=[1e-3]).best_estimator_.regressor_
+    assert np.diag(model._get_kernel(X)) == pytest.approx(1.0, abs=0.5)
+
+
 def test_noise_asks_for_more_ridge(sample):
     X, y = sample
     noisy = np.random.default_rng(12).standard_normal(len(y))

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from matfree_hier.bench import authors, kernels_baseline, limits
+from matfree_hier.bench.experiment import load_scenarios
 from matfree_hier.bench.grid import Entry
 from matfree_hier.model import HierarchicalModel
+from matfree_hier.packing import unpack
 
 SMALL = {"degree": 2, "n_inputs": 10, "n_features": 3, "gamma": 0.4, "n_test": 500}
 
@@ -52,16 +54,16 @@ def test_gains_over_paper_are_taken_seed_by_seed():
 
 
 def test_the_part_of_degree_2_is_what_matrices_say():
-    truth = HierarchicalModel(12, 2, weights=[0.8, -0.6], seed=7)
-    X, y = truth.sample(1_000_000, 8)
-    # By least squares on the degree 2 features themselves.
-    from matfree_hier.bench.reference import hermite_features
-
-    F = hermite_features(X[:200_000], 2)
-    b = F @ (y[:200_000] - y.mean()) / 200_000
-    expected = (b @ b - len(b) * y.var() / 200_000) / y.var()
-    assert kernels_baseline.share_of_degree_2(truth, 9) == pytest.approx(expected, abs=0.03)
-    assert 0.2 < expected < 0.7
+    """h_k = x^T M_k x/sqrt 2 less its mean; h2 has 4 |sum_k lambda_k M_k^2|^2 of its variance in degree 2."""
+    truth = HierarchicalModel(12, 2, weights=[0.8, -0.6, 0.3], seed=7)
+    M = unpack(truth.features_.T, 12, 2).T.reshape(-1, 12, 12)
+    weights = truth.weights_
+    low = 4.0 * np.sum(np.einsum("k,kij->ij", weights, M @ M) ** 2)
+    pairs = np.einsum("kab,lbc,kcd,lda->kl", M, M, M, M)
+    variance = weights @ weights + low + 2.0 * weights @ pairs @ weights
+    assert kernels_baseline.share_of_degree(truth, 2, 9) == pytest.approx(low / variance, abs=0.02)
+    assert kernels_baseline.share_of_degree(truth, 4, 9) == pytest.approx(1.0 - low / variance, abs=0.06)
+    assert 0.1 < low / variance < 0.7
 
 
 def test_kernels_and_ours_are_fitted_to_the_same_samples():
@@ -70,6 +72,64 @@ def test_kernels_and_ours_are_fitted_to_the_same_samples():
         point = SMALL | {"n_inputs": 14, "n_features": 2, "n": 1200, "model": name}
         errors[name] = kernels_baseline.compute(point, 5)["mse"]
     assert errors["refined"] < 0.1 < min(errors["rbf"], errors["polynomial"])
+
+
+KERNELS_CASE = SMALL | {
+    "n_kernels": [400, 800, 10_000_000],
+    "n": [400, 800, 1600],
+    "seeds": 2,
+    "plateau": 800,
+    "above": 0.1,
+    "below": 0.05,
+    "refined_error": 0.1,
+    "paper_by": 0.9,
+    "spectral_by": 0.2,
+}
+
+
+def errors_of(case, errors):
+    """Return entries of one error a model, whatever the number of samples."""
+    return [
+        Entry(point, seed, {"mse": errors[point["model"]], "overlap": 0.5})
+        for point in kernels_baseline.points(case)
+        for seed in (1, 2)
+    ]
+
+
+def test_a_kernel_that_does_not_fit_in_memory_is_an_answer_of_the_table():
+    errors = dict.fromkeys(kernels_baseline.MODELS, 0.5)
+    summary = kernels_baseline.summarise(KERNELS_CASE, errors_of(KERNELS_CASE, errors))
+    notes = {(row["model"], row["n"]): row["note"] for row in summary.rows}
+    assert notes["rbf", 800] == ""
+    assert notes["rbf", 1600] == "not run"
+    assert notes["polynomial", 10_000_000].startswith("does not fit: 2.6")
+    assert ("refined", 10_000_000) not in notes
+    assert "does not fit" in summary.lines[0]
+
+
+def test_kernels_have_to_stand_at_the_floor_where_refined_is_past_it():
+    floor = kernels_baseline.floors(KERNELS_CASE, [1, 2])[2]
+    good = {"rbf": floor + 0.05, "polynomial": floor, "paper": 0.8 * floor, "spectral": 0.05, "refined": 0.0}
+    good |= {"paper-h2": 3.0, "paper-less-low": 0.2}
+
+    def missed(**changed):
+        entries = errors_of(KERNELS_CASE, good | changed)
+        checks = kernels_baseline.summarise(KERNELS_CASE, entries).checks
+        return [check.what.partition(":")[0] for check in checks if not check.met]
+
+    assert missed() == []
+    assert missed(rbf=1.0) == ["rbf"]  # has learnt nothing
+    assert missed(polynomial=floor - 0.2) == ["polynomial"]  # is past the floor itself
+    assert missed(refined=0.2, paper=1.0) == ["refined", "paper"]
+
+
+def test_a_scenario_asks_for_sizes_that_are_fitted():
+    table = load_scenarios("kernels-baseline")
+    assert {name for names in table["presets"].values() for name in names} == set(table["cases"])
+    for case in table["cases"].values():
+        assert case["plateau"] in case["n"]
+        assert case["plateau"] in case["n_kernels"]
+        assert case["seeds"] >= 3
 
 
 def test_time_is_measured_against_one_size_at_a_time():
