@@ -297,7 +297,7 @@ def test_errors_have_a_panel_for_each_gamma_and_show_what_is_explained_below_one
     figure = report.plot_errors({"table": table, "table-laws": laws})
     low, high = figure.axes[:2]
     assert low.get_title() == "gamma = 0.4"
-    assert low.get_ylabel() == "part explained, 1 - error"
+    assert low.get_ylabel() == "part explained, 1 - error\n(bars: s.d.)"
     assert low.get_xlabel() == "n / D"
     theory = [line for line in low.lines if line.get_label() == "paper, theory"]
     assert theory[0].get_ydata() == pytest.approx([0.1, 0.2])

@@ -110,25 +110,46 @@ def plot_curves(
         _draw_curve(axes, curve, styles[curve.name], log=log, joined=joined)
     axes.set_xscale("log")
     ticks_at(axes.xaxis, np.concatenate([np.asarray(curve.x, dtype=np.float64) for curve in curves]))
-    values = np.concatenate([np.asarray(curve.values, dtype=np.float64) for curve in curves])
+    axes.set_xlabel(x_label)
+    notes = _notes(curves, log)
+    axes.set_ylabel(f"{y_label}\n({'; '.join(notes)})" if notes else y_label)
+    axes.legend(frameon=False, fontsize=8)
     if log:
-        axes.set_yscale("log", nonpositive="clip")
-        if (values > 0.0).any():  # bars may reach to 0
-            lowest = max(float(values[values > 0.0].min()), _LEAST)
-            axes.set_ylim(bottom=max(axes.get_ylim()[0], lowest / 2.0))
-        plain_ticks(axes.yaxis)
-        notes = {
-            f"arrow: below {_LEAST:g}": (values >= 0.0) & (values < _LEAST),
-            "not drawn: below 0": values < 0.0,
-        }
-        said = "; ".join(note for note, here in notes.items() if here.any())
-        y_label += f" ({said})" if said else ""
+        _log_values(axes, curves)
     else:
         axes.set_ylim(-0.03, 1.03)
-    axes.set_xlabel(x_label)
-    axes.set_ylabel(y_label)
-    axes.legend(frameon=False, fontsize=8)
     return figure_of(axes)
+
+
+def _all_values(curves: Sequence[Curve]) -> Array:
+    return np.concatenate([np.asarray(curve.values, dtype=np.float64) for curve in curves])
+
+
+def _notes(curves: Sequence[Curve], log: bool) -> list[str]:
+    """Return what has to be said of how values are drawn."""
+    values = _all_values(curves)
+    notes = {
+        "bars: s.d.": any(curve.spread is not None and np.isfinite(curve.spread).any() for curve in curves),
+        f"arrow: below {_LEAST:g}": log and bool(((values >= 0.0) & (values < _LEAST)).any()),
+        "not drawn: below 0": log and bool((values < 0.0).any()),
+    }
+    return [note for note, holds in notes.items() if holds]
+
+
+def _log_values(axes: Axes, curves: Sequence[Curve]) -> None:
+    """Put values on a log axis, with room for the names of laws in the corner that curves stay away from."""
+    axes.set_yscale("log", nonpositive="clip")
+    values = _all_values(curves)
+    if (values > 0.0).any():
+        low, high = max(float(values[values > 0.0].min()), _LEAST), float(values.max())
+        bottom = max(axes.get_ylim()[0], low / 2.0)  # bars may reach to 0
+        laws = [curve.law for curve in curves if curve.law is not None]
+        falling = sum(np.sign(law.exponent) for law in laws if np.isfinite(law.exponent)) <= 0
+        room = (high / low) ** 0.4 if laws else 1.0
+        axes.set_ylim(bottom / (1.0 if falling else room), axes.get_ylim()[1] * (room if falling else 1.0))
+        if laws:
+            axes.legend(frameon=False, fontsize=7, loc="upper right" if falling else "lower right")
+    plain_ticks(axes.yaxis)
 
 
 def _draw_curve(axes: Axes, curve: Curve, style: tuple[str, str], *, log: bool, joined: bool) -> None:
