@@ -12,8 +12,8 @@ What we take for their protocol, and what each part of it does:
   theory has .06 .20 .41 .62 .72 .83 at the six n, where the record is .06 .17 .28 .48 .67 .80.
 * The operator is not trace-centred, so that features of the rarer sign are lost where its identity shift is
   large: at n = 157,744 theory's ten seeds run from .32 to .51, and means over two of them say little. The
-  first seed, alone at n = 254,608 and above, has signs in balance: by theory it lies .06 to .09 above the
-  mean of the ten there.
+  first seed has signs in balance, and lies by theory .06 to .09 above the mean of the ten at n = 254,608 and
+  above.
 * The overlap is the squared projection of each feature on the span of the 11.
 """
 
