@@ -7,27 +7,25 @@ from math import comb
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
+from matfree_hier import report
 from matfree_hier.bench.experiment import format_table
 from matfree_hier.bench.grid import Case, Check, Entry, Grid, Point, Summary, run_grid, solved
 from matfree_hier.bench.measure import run_isolated
 from matfree_hier.comm import team_of
 from matfree_hier.divided import DividedOperator, cost_table, divided_eigenpairs
 from matfree_hier.eigen import top_eigenpairs
-from matfree_hier.figures.style import BLUE, ORANGE, error_bars
+from matfree_hier.figures.tables import columns_of
 from matfree_hier.operator import MomentOperator
 from matfree_hier.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
     from matfree_hier.bench.experiment import Options
-
-STYLE = {"weak": (BLUE, "o"), "strong": (ORANGE, "s")}
 
 
 def run(options: Options) -> list[str]:
@@ -248,23 +246,10 @@ def costs_of(case: Mapping[str, Any]) -> str:
 
 def draw(case: Case, rows: list[dict[str, Any]]) -> Figure:
     """Draw efficiency against the number of ranks."""
-    figure = Figure(figsize=(4.6, 3.4), layout="constrained")
-    axes: Axes = figure.subplots()
-    for mode in case["modes"]:
-        colour, marker = STYLE[mode]
-        mine = [row for row in rows if row["mode"] == mode]
-        middle = np.array([row["efficiency"] for row in mine])
-        error = [middle - [row["low"] for row in mine], [row["high"] for row in mine] - middle]
-        error_bars(axes, [row["ranks"] for row in mine], middle, error, marker, colour, f"{mode} scaling")
-    axes.axhline(1.0, color="0.7", linewidth=0.8)
-    axes.set_xticks(case["ranks"])
-    axes.set_ylim(0.0, 1.2)
-    axes.set_xlabel("ranks, one thread each")
-    axes.set_ylabel("efficiency")
-    axes.set_title(
+    figure = report.plot_efficiency({"table": columns_of(rows)})
+    figure.axes[0].set_title(
         f"q = {case['degree']}, d = {case['n_inputs']}, k = {case['k']}, {case['dtype']}", fontsize=10
     )
-    axes.legend(frameon=False, fontsize=8)
     return figure
 
 
