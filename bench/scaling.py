@@ -368,7 +368,7 @@ def _panel(axes: Axes, gamma: float, curves: list[Curve]) -> None:
     for curve in curves:
         colour, marker = STYLE[curve.estimator]
         band = Band.of(curve.measured)
-        label = f"{curve.estimator}: {_short(curve.law)}"
+        label = f"{curve.estimator}: {_short(curve)}"
         for used, inside in ((curve.used, colour), (~curve.used, "white")):
             axes.errorbar(
                 curve.ratios[used], band.mean[used], band.reach[:, used], fmt=marker, color=colour,
@@ -391,13 +391,11 @@ def _panel(axes: Axes, gamma: float, curves: list[Curve]) -> None:
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter("{x:g}")
     axes.set_yscale("log")
-    drawn = np.concatenate([curve.measured.mean(axis=0) for curve in curves])
-    low, high = drawn[drawn > 0.0].min(), drawn.max()
+    drawn = np.concatenate([[*curve.measured.mean(axis=0), *curve.predicted] for curve in curves])
+    low, high = np.nanmin(drawn[drawn > 0.0]), np.nanmax(drawn)
     if gamma < 0.5:  # below a third of theory's first point is noise
-        low = max(
-            low, min(float(curve.predicted[0]) for curve in curves if curve.estimator != "refined") / 3.0
-        )
-    room = (high / low) ** 0.35  # for the legend, in the corner that curves stay away from
+        low = max(low, min(curve.predicted[0] for curve in curves if curve.estimator != "refined") / 3.0)
+    room = (high / low) ** 0.45  # for the legend, in the corner that curves stay away from
     axes.set_ylim(low / (room if gamma < 0.5 else 1.2), high * (1.4 if gamma < 0.5 else room))
     plain_ticks(axes.yaxis)
     axes.legend(frameon=False, fontsize=7, loc="lower right" if gamma < 0.5 else "upper right")
@@ -406,7 +404,10 @@ def _panel(axes: Axes, gamma: float, curves: list[Curve]) -> None:
     axes.set_ylabel("part explained, 1 - error" if gamma < 0.5 else "relative error, 1 - R²")
 
 
-def _short(law: PowerLaw | str) -> str:
+def _short(curve: Curve) -> str:
+    if not (curve.measured.mean(axis=0) > 0.0).any():
+        return "explains less than nothing"  # no point of it is drawn
+    law = curve.law
     return law if isinstance(law, str) else f"{law.exponent:.2f} [{law.low:.2f}, {law.high:.2f}]"
 
 
