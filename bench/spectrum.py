@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
 N_GRID = 160
-N_LABELS = 1024  # whose mean stands for the expectation in the density predicted
 
 
 def compute(point: Point, seed: int) -> dict[str, Any]:
@@ -31,8 +30,7 @@ def compute(point: Point, seed: int) -> dict[str, Any]:
     found = spectral_density(C, seed=seed, n_grid=N_GRID, progress=False)
     t, h, norms = recovery.population(teacher, C, seed)
     expected, edges = predicted(t, h, norms, C.n_samples, teacher.n_packed)
-    weighted = middles(t if norms is None else t * norms)
-    bulk = theory.bulk_density(found.grid, weighted, C.n_samples, teacher.n_packed)
+    bulk = theory.bulk_density(found.grid, t, C.n_samples, teacher.n_packed, norms)
     return {
         "grid": found.grid,
         "density": found.density,
@@ -62,17 +60,6 @@ def predicted(t: Array, h: Array, norms: Array | None, n: int, size: int) -> tup
     known = np.isfinite(values).sum(axis=0)
     means = np.where(2 * known > len(values), np.nansum(values, axis=0) / np.maximum(known, 1), np.nan)
     return means, np.mean([[s.edge_left, s.edge_right] for s in spectra], axis=0)
-
-
-def middles(values: Array) -> Array:
-    """Return at most N_LABELS values at even distances in their order, as far from one end as the other.
-
-    `theory.bulk_density` takes as many by itself, but begins with the smallest: of heavy tails, a single
-    sample would stand for many.
-    """
-    count = min(len(values), N_LABELS)
-    places = ((np.arange(count) + 0.5) * len(values) / count).astype(int)
-    return np.asarray(np.sort(values)[places])
 
 
 def smoothed(density: Array, grid: Array, width: float) -> Array:

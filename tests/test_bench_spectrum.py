@@ -45,15 +45,6 @@ def test_the_summary_has_a_line_for_each_feature_and_a_panel_for_each_number_of_
     assert summary.tables["density"][-1]["n"] == 40 * 60
 
 
-def test_the_middles_of_many_labels_leave_out_the_ends_alike():
-    values = np.random.default_rng(19).permutation(np.arange(40_000.0))
-    taken = spectrum.middles(values)
-    assert len(taken) == spectrum.N_LABELS
-    assert taken[0] == 19.0
-    assert taken[-1] == pytest.approx(39_999 - 19, abs=1)
-    assert spectrum.middles(values[:500]).tolist() == sorted(values[:500])
-
-
 def test_smoothing_keeps_the_mass_and_adds_the_width():
     grid = np.linspace(-4, 4, 401)
     narrow = np.exp(-0.5 * (grid / 0.3) ** 2) / (0.3 * np.sqrt(2 * np.pi))

@@ -421,6 +421,16 @@ def test_the_bulks_density_is_that_of_a_simulation_and_ends_at_the_edges(ratio):
     assert density[0] < 0.01 * density.max()
 
 
+def test_the_density_of_many_heavy_tailed_labels_treats_both_tails_alike():
+    t = np.random.default_rng(7).standard_normal(40_000) ** 5  # the largest weighs as much as thousands
+    x = np.linspace(-200, 200, 101)
+    mirrored = theory.bulk_density(-x, -t, 4000, 1000)
+    assert_allclose(theory.bulk_density(x, t, 4000, 1000), mirrored, rtol=0.02, atol=1e-5)
+    spread = np.std(np.sort(t)[20:-20])
+    typical = theory.bulk_density([0.0], np.clip(t, -20 * spread, 20 * spread), 4000, 1000, width=4.0)
+    assert theory.bulk_density([0.0], t, 4000, 1000, width=4.0) == pytest.approx(typical, rel=0.1)
+
+
 def test_a_density_needs_a_width():
     with pytest.raises(ValueError, match="`width` must be finite and above 0, got 0"):
         theory.bulk_density([1.0], [1.0], 10, 5)

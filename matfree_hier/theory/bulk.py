@@ -68,7 +68,9 @@ def bulk_density(
     delta = positive("n_packed", n_packed) / positive("n", n)
     bottom = positive("width", float(np.ptp(x)) / 500 if width is None else width)
     shift = float(np.mean(r))
-    r = np.sort(r)[:: max(1, len(r) // _LABELS)]
+    # Evenly spaced in order, as far from one end as the other: no tail's last is to count for many.
+    count = min(len(r), _LABELS)
+    r = np.sort(r)[((np.arange(count) + 0.5) * len(r) / count).astype(np.int64)]
     # Far up every label counts little: 100 times the largest of what z is made of.
     top = 100.0 * max(float(np.abs(r).max()) * (1.0 + delta), float(np.abs(x + shift).max()), bottom)
     m = 1.0 / (x + shift + 1j * top)
