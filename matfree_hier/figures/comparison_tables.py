@@ -17,7 +17,7 @@ from matfree_hier.figures.comparisons import (
     plot_peers,
     plot_times,
 )
-from matfree_hier.figures.style import GREY, error_bars, figure_of, new_axes
+from matfree_hier.figures.style import error_bars, figure_of, new_axes
 from matfree_hier.figures.tables import Columns, panels_of, required
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def overlaps(table: Columns, *, axes: Axes | None = None) -> Figure:
         first = np.unique(n, return_index=True)[1]
         recorded = np.asarray(table["recorded"], dtype=np.float64)[first]
         deviation = np.asarray(table.get("recorded_sd", np.full(len(n), np.nan)))[first]
-        error_bars(axes, n[first], recorded, deviation, "x-", GREY, "recorded")
+        error_bars(axes, n[first], recorded, deviation, "x--", "black", "recorded")
         axes.legend(frameon=False, fontsize=8)
     return figure_of(axes)
 
