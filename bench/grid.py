@@ -32,6 +32,7 @@ from matfree_hier.bench.record import (
     write_about,
 )
 from matfree_hier.bench.revision import code_digest, package_digest
+from matfree_hier.figures.tables import columns_of
 from matfree_hier.page import Section, Table, page
 from matfree_hier.progress import GridProgress
 from matfree_hier.status import NotConverged, Status
@@ -200,9 +201,12 @@ def run_grid(grid: Grid, options: Options) -> list[str]:
         sections.append(_section(name, case, summary, record))
         missed += [f"{name}: {check}." for check in summary.checks if not check.met]
         with RunFile(_run_file(grid, options), name) as run:
-            run.save(TABLE, _columns(summary.rows))
+            for group in run.groups():
+                if group.startswith(f"{TABLE}-"):
+                    run.delete(group)  # one that this time may not have
+            run.save(TABLE, columns_of(summary.rows))
             for table_name, rows in summary.tables.items():
-                run.save(f"{TABLE}-{table_name}", _columns(rows))
+                run.save(f"{TABLE}-{table_name}", columns_of(rows))
             about = {"experiment": grid.name, "scenario": to_json(case), "versions": record["versions"]}
             run.save(ABOUT, about | {"record": to_json(record)})
         records[name] = record
@@ -392,10 +396,6 @@ def _write_table(path: Path, rows: Sequence[Row]) -> None:
 
 def _cell(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float | np.floating) else str(value)
-
-
-def _columns(rows: Sequence[Row]) -> dict[str, Any]:
-    return {name: np.array([row[name] for row in rows]) for name in rows[0]}
 
 
 def _section(name: str, case: Case, summary: Summary, record: Mapping[str, Any]) -> Section:

@@ -247,6 +247,15 @@ def test_a_changed_scenario_shares_only_the_entries_it_still_asks_for(squares, t
         assert run.load("table")["name"].tolist() == ["a"] * 6
 
 
+def test_a_further_table_that_a_case_has_no_more_leaves_its_run(squares, tmp_path):
+    start(tmp_path)
+    with RunFile(tmp_path / "squares.h5", "tiny") as run:
+        run.save("table-old", {"a": np.arange(2)})
+    start(tmp_path)
+    with RunFile(tmp_path / "squares.h5", "tiny", mode="r") as run:
+        assert [group for group in run.groups() if group.startswith("table")] == ["table", "table-extremes"]
+
+
 def test_another_seed_or_version_is_computed_anew(squares, tmp_path, monkeypatch):
     start(tmp_path)
     squares.computed.clear()
