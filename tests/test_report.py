@@ -260,7 +260,7 @@ def test_every_table_that_the_bench_keeps_has_a_figure():
             header, *lines = csv.reader(file)
         table = {name: _column(values) for name, values in zip(header, zip(*lines, strict=True), strict=True)}
         figures, _ = table_figures({"table": table})
-        assert figures or path.stem.rpartition("-")[2] in ("grids", "laws", "density"), path
+        assert figures or path.stem.rpartition("-")[2] in ("grids", "laws", "density", "tails"), path
 
 
 def _column(values):
@@ -324,6 +324,17 @@ def test_densities_of_several_sizes_are_panels_with_their_edges():
     assert report.plot_density({"table-density": one}, axes=few) is figure
     figures, _ = table_figures({"table-density": grid, "table": EDGES})
     assert list(figures) == ["edges", "density"]
+
+
+def test_a_density_marks_the_tails_of_the_first_seed_and_names_samples_by_size():
+    grid = {"n": [100, 100, 200, 200], "eigenvalue": [-1, 1, -1, 1], "density": [0.1, 0.2, 0.3, 0.4]}
+    tails = {"n": [100, 100, 200], "seed": [7, 8, 7], "eigenvalue": [1.5, 1.6, 1.7]}
+    groups = {"table-density": grid, "table": EDGES, "table-tails": tails, "about": ABOUT}
+    few, many = report.plot_density(groups).axes
+    for panel, place in ((few, 1.5), (many, 1.7)):
+        (marks,) = [lines for lines in panel.collections if lines.get_label() == "tails"]
+        assert [line[0, 0] for line in marks.get_segments()] == [place]
+    assert few.get_ylabel() == "n = 100 = 6.67 D\ndensity"
 
 
 def test_a_deviation_of_overlaps_is_not_drawn_as_one_of_errors():

@@ -177,7 +177,14 @@ def edges(table: Columns, *, axes: Axes | None = None) -> Figure:
     )
 
 
-def densities(table: Columns, places: Columns | None = None, *, axes: Axes | None = None) -> Figure:
+def densities(
+    table: Columns,
+    places: Columns | None = None,
+    *,
+    tails: Columns | None = None,
+    n_packed: int | None = None,
+    axes: Axes | None = None,
+) -> Figure:
     """Draw the density of a spectrum at each number of samples, with the places of edges and features.
 
     Parameters
@@ -186,6 +193,10 @@ def densities(table: Columns, places: Columns | None = None, *, axes: Axes | Non
         Columns ``n``, ``eigenvalue``, ``density`` and, if known, ``standard_errors``, ``predicted_density``.
     places : mapping of str to array_like, optional
         A table as `edges` takes it; of its first seed.
+    tails : mapping of str to array_like, optional
+        Columns ``n``, ``seed`` and ``eigenvalue`` of what is outside the bulk and no feature's; of that seed.
+    n_packed : int, optional
+        D, which panels then have n as a multiple of.
     axes : matplotlib Axes, optional
     """
     n, grid, density = required(table, "n", "eigenvalue", "density", what="A density by samples")
@@ -208,10 +219,11 @@ def densities(table: Columns, places: Columns | None = None, *, axes: Axes | Non
             density[here],
             standard_errors=known.get("standard_errors"),
             predicted=None if predicted is None else (grid[here], predicted),
-            **({} if places is None else _places(places, size)),
+            **({} if places is None else _places(places, tails, size)),
             axes=panel,
         )
-        panel.set_ylabel(f"n = {size:,.0f}\ndensity")
+        multiple = "" if n_packed is None else f" = {size / n_packed:.3g} D"
+        panel.set_ylabel(f"n = {size:,.0f}{multiple}\ndensity")
         if panel is not panels[-1]:
             panel.set_xlabel("")
     if len(panels) > 1:
@@ -232,7 +244,7 @@ def _share_legend(figure: Figure, panels: list[Axes]) -> None:
     )
 
 
-def _places(table: Columns, size: float) -> dict[str, Any]:
+def _places(table: Columns, tails: Columns | None, size: float) -> dict[str, Any]:
     """Return edges and eigenvalues of the first seed at a number of samples."""
     names = ("n", "seed", "left", "right", "predicted_left", "predicted_right", "eigenvalue", "predicted")
     n, seed, *columns = required(table, *names, what="A density with its edges")
@@ -241,9 +253,13 @@ def _places(table: Columns, size: float) -> dict[str, Any]:
     )
     if not len(left):
         return {}
-    return {
+    places = {
         "measured_edges": (left[0], right[0]),
         "edges": (low[0], high[0]),
         "outliers": eigenvalues[np.isfinite(eigenvalues)],
         "expected": predicted,
     }
+    if tails is not None:
+        sizes, seeds, others = required(tails, "n", "seed", "eigenvalue", what="A density with its tails")
+        places["tails"] = others[(sizes == size) & (seeds == seed.min())]
+    return places
