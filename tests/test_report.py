@@ -303,8 +303,28 @@ def test_errors_have_a_panel_for_each_gamma_and_show_what_is_explained_below_one
     assert theory[0].get_ydata() == pytest.approx([0.1, 0.2])
     named = [text.get_text() for text in high.get_legend().get_texts()]
     assert named == ["paper: -0.70 [-0.80, -0.60]", "paper, theory, -0.72", "the law, -0.50"]
+    assert "full marks" in figure.get_suptitle()
     with pytest.raises(ValueError, match=r"`axes` have room for one gamma; the table has 0.4, 1"):
         report.plot_errors({"table": table}, axes=low)
+
+
+def test_an_estimator_without_a_law_says_why_beside_the_exponent_of_theory():
+    table = {
+        "gamma": [0.4] * 4,
+        "estimator": ["paper", "paper", "spectral", "spectral"],
+        "n_over_D": [16, 32, 16, 32],
+        "relative_mse": [1.2, 1.1, 1.1, 0.8],
+        "theory": [0.9, 0.8, 0.9, 0.7],
+    }
+    laws = {"gamma": [0.4, 0.4], "estimator": ["paper", "spectral"], "exponent": [np.nan, np.nan]}
+    laws |= {name: [np.nan, np.nan] for name in ("low", "high", "law")}
+    laws |= {"theory": [np.nan, 1.2], "note": ["no fit: 0 points", "no fit: 1 point"]}
+    axes = report.plot_errors({"table": table, "table-laws": laws}).axes[0]
+    named = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert named == [
+        "paper: explains less than nothing", "paper, theory", "spectral: no fit: 1 point",
+        "spectral, theory, 1.20",
+    ]  # fmt: skip
 
 
 def test_densities_of_several_sizes_are_panels_with_their_edges():
