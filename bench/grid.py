@@ -32,7 +32,6 @@ from matfree_hier.bench.record import (
     write_about,
 )
 from matfree_hier.bench.revision import code_digest, package_digest
-from matfree_hier.figures.tables import columns_of
 from matfree_hier.page import Section, Table, page
 from matfree_hier.progress import GridProgress
 from matfree_hier.status import NotConverged, Status
@@ -140,6 +139,11 @@ class Grid:
     summarise: Callable[[Case, list[Entry]], Summary]
     cost: Callable[[Point], float] = lambda _: 1.0
     first_seed: int = 2_605_145
+
+
+def columns_of(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return a table by columns, as run files and `matfree_hier.report` have it."""
+    return {name: np.array([row[name] for row in rows]) for name in rows[0]}
 
 
 def solved(result: EigenResult) -> EigenResult:

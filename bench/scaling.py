@@ -15,10 +15,9 @@ from scipy.stats import rankdata
 
 from matfree_hier import report, theory
 from matfree_hier.bench.experiment import format_table
-from matfree_hier.bench.grid import Case, Check, Entry, Grid, Point, Summary, run_grid
+from matfree_hier.bench.grid import Case, Check, Entry, Grid, Point, Summary, columns_of, run_grid
 from matfree_hier.bench.laws import PowerLaw, fit_power_law
 from matfree_hier.estimator import HierarchicalSpectralRegressor
-from matfree_hier.figures.tables import columns_of
 from matfree_hier.model import HierarchicalModel
 from matfree_hier.wording import counted
 

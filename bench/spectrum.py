@@ -9,10 +9,9 @@ import numpy as np
 from matfree_hier import report, theory
 from matfree_hier.bench import recovery
 from matfree_hier.bench.experiment import format_table
-from matfree_hier.bench.grid import Check, Entry, Grid, Summary, run_grid
+from matfree_hier.bench.grid import Check, Entry, Grid, Summary, columns_of, run_grid
 from matfree_hier.bench.measure import to_json
 from matfree_hier.density import spectral_density
-from matfree_hier.figures.tables import columns_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

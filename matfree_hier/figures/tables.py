@@ -5,7 +5,7 @@ A table is a mapping of names to columns of one length, as the bench stores it a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -55,11 +55,6 @@ def required(table: Columns, *names: str, what: str) -> list[NDArray[Any]]:
         msg = f"The columns of a table must have one length, at least 1, got {sizes}."
         raise RunFileError(msg)
     return [np.asarray(table[name]) for name in names]
-
-
-def columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, NDArray[Any]]:
-    """Return the table of lines with the same keys."""
-    return {name: np.array([row[name] for row in rows]) for name in rows[0]}
 
 
 def grid_of(table: Columns, column: str) -> tuple[Any, Any]:
