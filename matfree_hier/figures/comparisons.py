@@ -145,10 +145,10 @@ def _log_values(axes: Axes, curves: Sequence[Curve]) -> None:
     if drawn.size:
         low, high = float(drawn.min()), float(drawn.max())
         if any(curve.law is not None for curve in curves):
-            rising, room = _rise(curves), (high / low) ** 0.45
+            rising = _rise(curves)
             if rising and theory:  # what starts below a third of theory is noise
                 low = max(low, min(expected[0] for expected in theory) / 3.0)
-                room = (high / low) ** 0.45
+            room = (high / low) ** 0.45
             axes.set_ylim(low / (room if rising else 1.2), high * (1.4 if rising else room))
             axes.legend(frameon=False, fontsize=7, loc="lower right" if rising else "upper right")
         else:
