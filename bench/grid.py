@@ -27,16 +27,15 @@ from matfree_hier.bench.record import (
     case_record,
     read_about,
     sentence,
-    shown,
     this_machine,
     write_about,
 )
 from matfree_hier.bench.revision import code_digest, package_digest
-from matfree_hier.page import Section, Table, page
+from matfree_hier.page import Section, Table, how_made, page
 from matfree_hier.progress import GridProgress
 from matfree_hier.status import NotConverged, Status
 from matfree_hier.store import RunFile
-from matfree_hier.wording import counted
+from matfree_hier.wording import check_sentence, counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,9 +80,13 @@ class Check:
         """Whether the value keeps to the bound; NaN does not."""
         return self.value >= self.bound if self.at_least else self.value <= self.bound
 
+    @property
+    def side(self) -> str:
+        """Of the bound that the value has to be on, in words."""
+        return "at least" if self.at_least else "at most"
+
     def __str__(self) -> str:
-        side = "at least" if self.at_least else "at most"
-        return f"{self.what}: {self.value:.4g}, {side} {self.bound:g}: {'met' if self.met else 'MISSED'}"
+        return check_sentence(self.what, self.value, self.side, self.bound, self.met)
 
 
 @dataclass(frozen=True)
@@ -369,8 +372,7 @@ def _emit(options: Options, name: str, summary: Summary, record: Mapping[str, An
 
 
 def _check_record(check: Check) -> dict[str, Any]:
-    side = "at least" if check.at_least else "at most"
-    record = {"what": check.what, "value": check.value, "side": side, "bound": check.bound, "met": check.met}
+    record = {name: getattr(check, name) for name in ("what", "value", "side", "bound", "met")}
     plain: dict[str, Any] = json.loads(to_json(record))
     return plain
 
@@ -405,7 +407,7 @@ def _cell(value: Any) -> str:
 def _section(name: str, case: Case, summary: Summary, record: Mapping[str, Any]) -> Section:
     return Section(
         title=name,
-        parameters={**case, **shown(record)},
+        parameters={**case, **how_made(record)},
         lines=summary.lines,
         checks=[(str(check), check.met) for check in summary.checks],
         figures=summary.figures,

@@ -70,6 +70,12 @@ def scenario_of(groups: Groups) -> dict[str, Any]:
     return scenario
 
 
+def record_of(groups: Groups) -> dict[str, Any]:
+    """Return the record of how an experiment of the bench was made, and what it checked."""
+    record: dict[str, Any] = json.loads(groups.get("about", {}).get("record", "{}"))
+    return record
+
+
 def unit_of(groups: Groups) -> float | None:
     """Return d^q of an experiment of the bench."""
     size = _size_of(groups)
