@@ -173,11 +173,7 @@ def _draw_curve(axes: Axes, curve: Curve, style: tuple[str, str], *, log: bool, 
     if joined:
         axes.plot(x, drawn, color=colour, linewidth=1.2)
     for chosen, inside in ((used & ~low, colour), (~used & ~low, "white")):
-        bars = np.nan_to_num(spread[chosen])
-        axes.errorbar(
-            x[chosen], drawn[chosen], bars, fmt=marker, color=colour, capsize=2, markersize=5,
-            markerfacecolor=inside,
-        )  # fmt: skip
+        error_bars(axes, x[chosen], drawn[chosen], spread[chosen], marker, colour, inside=inside)
     axes.plot(x[low], drawn[low], marker=r"$\downarrow$", linestyle="none", color=colour, markersize=9)
     form = (
         f"{marker}-" if joined else f"{marker}--" if law is not None and np.isfinite(law.exponent) else marker
