@@ -25,9 +25,8 @@ import numpy as np
 
 from matfree_hier import report
 from matfree_hier.bench.experiment import format_table
-from matfree_hier.bench.grid import Case, Check, Entry, Grid, Point, Summary, run_grid
+from matfree_hier.bench.grid import Case, Check, Entry, Grid, Point, Summary, columns_of, run_grid
 from matfree_hier.estimator import HierarchicalSpectralRegressor
-from matfree_hier.figures.tables import columns_of
 from matfree_hier.model import HierarchicalModel
 from matfree_hier.recovery import overlaps
 from matfree_hier.wording import counted

@@ -27,16 +27,15 @@ from matfree_hier.bench.record import (
     case_record,
     read_about,
     sentence,
-    shown,
     this_machine,
     write_about,
 )
 from matfree_hier.bench.revision import code_digest, package_digest
-from matfree_hier.page import Section, Table, page
+from matfree_hier.page import Section, Table, how_made, page
 from matfree_hier.progress import GridProgress
 from matfree_hier.status import NotConverged, Status
 from matfree_hier.store import RunFile
-from matfree_hier.wording import counted
+from matfree_hier.wording import check_sentence, counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,9 +80,13 @@ class Check:
         """Whether the value keeps to the bound; NaN does not."""
         return self.value >= self.bound if self.at_least else self.value <= self.bound
 
+    @property
+    def side(self) -> str:
+        """Of the bound that the value has to be on, in words."""
+        return "at least" if self.at_least else "at most"
+
     def __str__(self) -> str:
-        side = "at least" if self.at_least else "at most"
-        return f"{self.what}: {self.value:.4g}, {side} {self.bound:g}: {'met' if self.met else 'MISSED'}"
+        return check_sentence(self.what, self.value, self.side, self.bound, self.met)
 
 
 @dataclass(frozen=True)
@@ -139,6 +142,11 @@ class Grid:
     summarise: Callable[[Case, list[Entry]], Summary]
     cost: Callable[[Point], float] = lambda _: 1.0
     first_seed: int = 2_605_145
+
+
+def columns_of(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return a table by columns, as run files and `matfree_hier.report` have it."""
+    return {name: np.array([row[name] for row in rows]) for name in rows[0]}
 
 
 def solved(result: EigenResult) -> EigenResult:
@@ -200,9 +208,12 @@ def run_grid(grid: Grid, options: Options) -> list[str]:
         sections.append(_section(name, case, summary, record))
         missed += [f"{name}: {check}." for check in summary.checks if not check.met]
         with RunFile(_run_file(grid, options), name) as run:
-            run.save(TABLE, _columns(summary.rows))
+            for group in run.groups():
+                if group.startswith(f"{TABLE}-"):
+                    run.delete(group)  # one that this time may not have
+            run.save(TABLE, columns_of(summary.rows))
             for table_name, rows in summary.tables.items():
-                run.save(f"{TABLE}-{table_name}", _columns(rows))
+                run.save(f"{TABLE}-{table_name}", columns_of(rows))
             about = {"experiment": grid.name, "scenario": to_json(case), "versions": record["versions"]}
             run.save(ABOUT, about | {"record": to_json(record)})
         records[name] = record
@@ -361,8 +372,7 @@ def _emit(options: Options, name: str, summary: Summary, record: Mapping[str, An
 
 
 def _check_record(check: Check) -> dict[str, Any]:
-    side = "at least" if check.at_least else "at most"
-    record = {"what": check.what, "value": check.value, "side": side, "bound": check.bound, "met": check.met}
+    record = {name: getattr(check, name) for name in ("what", "value", "side", "bound", "met")}
     plain: dict[str, Any] = json.loads(to_json(record))
     return plain
 
@@ -394,14 +404,10 @@ def _cell(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float | np.floating) else str(value)
 
 
-def _columns(rows: Sequence[Row]) -> dict[str, Any]:
-    return {name: np.array([row[name] for row in rows]) for name in rows[0]}
-
-
 def _section(name: str, case: Case, summary: Summary, record: Mapping[str, Any]) -> Section:
     return Section(
         title=name,
-        parameters={**case, **shown(record)},
+        parameters={**case, **how_made(record)},
         lines=summary.lines,
         checks=[(str(check), check.met) for check in summary.checks],
         figures=summary.figures,

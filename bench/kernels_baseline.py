@@ -17,10 +17,9 @@ import numpy as np
 from matfree_hier import report
 from matfree_hier.baselines import KERNELS, kernel_ridge, memory_of
 from matfree_hier.bench.experiment import format_table, size_text
-from matfree_hier.bench.grid import Case, Check, Entry, Grid, Point, Row, Summary, run_grid
+from matfree_hier.bench.grid import Case, Check, Entry, Grid, Point, Row, Summary, columns_of, run_grid
 from matfree_hier.estimator import HierarchicalSpectralRegressor
 from matfree_hier.figures.style import GREY
-from matfree_hier.figures.tables import columns_of
 from matfree_hier.model import HierarchicalModel
 from matfree_hier.operator import adjoint
 from matfree_hier.packing import available_memory

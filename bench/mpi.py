@@ -10,12 +10,11 @@ import numpy as np
 
 from matfree_hier import report
 from matfree_hier.bench.experiment import format_table
-from matfree_hier.bench.grid import Case, Check, Entry, Grid, Point, Summary, run_grid, solved
+from matfree_hier.bench.grid import Case, Check, Entry, Grid, Point, Summary, columns_of, run_grid, solved
 from matfree_hier.bench.measure import run_isolated
 from matfree_hier.comm import team_of
 from matfree_hier.divided import DividedOperator, cost_table, divided_eigenpairs
 from matfree_hier.eigen import top_eigenpairs
-from matfree_hier.figures.tables import columns_of
 from matfree_hier.operator import MomentOperator
 from matfree_hier.wording import counted
 

@@ -12,9 +12,8 @@ import numpy as np
 from matfree_hier import report
 from matfree_hier.bench import rivals
 from matfree_hier.bench.experiment import format_table, size_text
-from matfree_hier.bench.grid import Case, Check, Entry, Grid, Point, Summary, run_grid
+from matfree_hier.bench.grid import Case, Check, Entry, Grid, Point, Summary, columns_of, run_grid
 from matfree_hier.bench.measure import ChildError, Spread, run_isolated
-from matfree_hier.figures.tables import columns_of
 from matfree_hier.wording import counted
 
 if TYPE_CHECKING:

@@ -115,13 +115,6 @@ def _one_or_all(values: set[Any]) -> Any:
     return min(values) if len(values) == 1 else sorted(values)
 
 
-def shown(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a page says of how a case was made."""
-    names = ("presets", "first_seed", "computed", "seconds", "processor_seconds", "threads", "processor")
-    facts = {name.replace("_", " "): record[name] for name in names if name in record}
-    return facts | {"matfree-hier": record["versions"]["matfree-hier"], "source": record["source"]}
-
-
 def sentence(record: Mapping[str, Any]) -> str:
     """Return in one line how a case was made."""
     presets = record["presets"]

@@ -11,21 +11,18 @@ from math import ceil, comb
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from matplotlib.figure import Figure
 from scipy.stats import rankdata
 
-from matfree_hier import theory
+from matfree_hier import report, theory
 from matfree_hier.bench.experiment import format_table
-from matfree_hier.bench.grid import Case, Check, Entry, Grid, Point, Summary, run_grid
+from matfree_hier.bench.grid import Case, Check, Entry, Grid, Point, Summary, columns_of, run_grid
 from matfree_hier.bench.laws import PowerLaw, fit_power_law
 from matfree_hier.estimator import HierarchicalSpectralRegressor
-from matfree_hier.figures import Band
-from matfree_hier.figures.style import BLUE, GREEN, ORANGE, plain_ticks
 from matfree_hier.model import HierarchicalModel
 from matfree_hier.wording import counted
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
     from matfree_hier.bench.experiment import Options
@@ -33,7 +30,6 @@ if TYPE_CHECKING:
     Array: TypeAlias = NDArray[np.float64]
 
 ESTIMATORS = ("paper", "spectral", "refined")
-STYLE = {"paper": (BLUE, "o"), "spectral": (ORANGE, "s"), "refined": (GREEN, "^")}
 N_SIMULATED = 100_000  # labels whose means stand for expectations in theory
 FEWEST_FOUND = 4  # features found where fits of exponents begin
 LEFT_OVER = 4  # times as many as are found there must be where they end
@@ -227,11 +223,12 @@ def summarise(case: Case, entries: list[Entry]) -> Summary:
     laws = [_law(curve) for curve in curves]
     headers = ["", "n/D", "points", "exponent [95 %]", "of theory's curve", "of the law", "to the curve"]
     table = [_line(curve, law) for curve, law in zip(curves, laws, strict=True)]
+    rows = [row for curve in curves for row in _rows(curve)]
     return Summary(
-        [row for curve in curves for row in _rows(curve)],
+        rows,
         [_errors(curves), "", format_table(headers, table), "", *_notes(case)],
         _checks(case, curves),
-        {"errors": draw(case, curves)},
+        {"errors": draw(case, rows, laws)},
         {"laws": laws},
     )
 
@@ -342,17 +339,11 @@ def _notes(case: Case) -> list[str]:
     return notes
 
 
-def draw(case: Case, curves: list[Curve]) -> Figure:
+def draw(case: Case, rows: list[dict[str, Any]], laws: list[dict[str, Any]]) -> Figure:
     """Draw error against n/D, a panel a gamma; points that exponents are fitted to are full."""
-    gammas = list(case["gammas"])
-    columns = min(3, len(gammas))
-    n_rows = -(-len(gammas) // columns)
-    figure = Figure(figsize=(max(4.6 * columns, 6.4), 3.9 * n_rows + 0.4), layout="constrained")
-    panels = np.atleast_1d(figure.subplots(n_rows, columns)).ravel()
-    for panel in panels[len(gammas) :]:
-        panel.set_axis_off()
-    for gamma, panel in zip(gammas, panels, strict=False):
-        _panel(panel, gamma, [curve for curve in curves if curve.gamma == gamma])
+    figure = report.plot_errors({"table": columns_of(rows), "table-laws": columns_of(laws)})
+    width, height = figure.get_size_inches()
+    figure.set_size_inches(width, height + 0.4)  # for a heading of three lines
     bulk = ", above the spurious bulk" if case["degree"] > 1 else ""
     figure.suptitle(
         f"q = {case['degree']}, d = {case['n_inputs']}, {counted(case['n_features'], 'feature')},"
@@ -362,53 +353,6 @@ def draw(case: Case, curves: list[Curve]) -> Figure:
         fontsize=10,
     )
     return figure
-
-
-def _panel(axes: Axes, gamma: float, curves: list[Curve]) -> None:
-    for curve in curves:
-        colour, marker = STYLE[curve.estimator]
-        band = Band.of(curve.measured)
-        label = f"{curve.estimator}: {_short(curve)}"
-        for used, inside in ((curve.used, colour), (~curve.used, "white")):
-            axes.errorbar(
-                curve.ratios[used], band.mean[used], band.reach[:, used], fmt=marker, color=colour,
-                capsize=2, markersize=5, markerfacecolor=inside,
-            )  # fmt: skip
-        form = marker + ("--" if isinstance(curve.law, PowerLaw) else "")
-        axes.plot([], [], form, color=colour, linewidth=1, markersize=5, label=label)
-        if isinstance(curve.law, PowerLaw):
-            x = curve.ratios[curve.used]
-            axes.plot(x, curve.law.constant * x**curve.law.exponent, "--", color=colour, linewidth=1)
-        if curve.estimator == "refined":
-            continue
-        of_theory = f", {curve.expected.exponent:.2f}" if isinstance(curve.expected, PowerLaw) else ""
-        label = f"{curve.estimator}, theory{of_theory}"
-        axes.plot(curve.ratios, curve.predicted, color=colour, linewidth=1.1, label=label)
-        if curve.estimator == "paper" and isinstance(curve.law, PowerLaw):
-            centre = np.exp(np.log(x).mean())
-            line = curve.law.constant * centre**curve.law.exponent * (x / centre) ** curve.asymptotic
-            axes.plot(x, line, ":", color="black", linewidth=1.3, label=f"the law, {curve.asymptotic:.2f}")
-    axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.set_yscale("log")
-    drawn = np.concatenate([[*curve.measured.mean(axis=0), *curve.predicted] for curve in curves])
-    low, high = np.nanmin(drawn[drawn > 0.0]), np.nanmax(drawn)
-    if gamma < 0.5:  # below a third of theory's first point is noise
-        low = max(low, min(curve.predicted[0] for curve in curves if curve.estimator != "refined") / 3.0)
-    room = (high / low) ** 0.45  # for the legend, in the corner that curves stay away from
-    axes.set_ylim(low / (room if gamma < 0.5 else 1.2), high * (1.4 if gamma < 0.5 else room))
-    plain_ticks(axes.yaxis)
-    axes.legend(frameon=False, fontsize=7, loc="lower right" if gamma < 0.5 else "upper right")
-    axes.set_title(f"gamma = {gamma:g}", fontsize=10)
-    axes.set_xlabel("n / D")
-    axes.set_ylabel("part explained, 1 - error" if gamma < 0.5 else "relative error, 1 - R²")
-
-
-def _short(curve: Curve) -> str:
-    if not (curve.measured.mean(axis=0) > 0.0).any():
-        return "explains less than nothing"  # no point of it is drawn
-    law = curve.law
-    return law if isinstance(law, str) else f"{law.exponent:.2f} [{law.low:.2f}, {law.high:.2f}]"
 
 
 GRID = Grid("scaling", points, compute, summarise, cost)

@@ -22,10 +22,11 @@ import numpy as np
 from matplotlib.figure import Figure
 from scipy.optimize import brentq
 
-from matfree_hier import figures, theory
+from matfree_hier import figures, report, theory
 from matfree_hier.bench import recovery
 from matfree_hier.bench.experiment import format_table
-from matfree_hier.bench.grid import Check, Entry, Grid, Summary, run_grid, solved
+from matfree_hier.bench.grid import Check, Entry, Grid, Summary, columns_of, run_grid, solved
+from matfree_hier.bench.measure import to_json
 from matfree_hier.eigen import top_eigenpairs
 from matfree_hier.figures.style import BLUE, GREY, ORANGE
 from matfree_hier.labels import fit_label_transform, input_sizes
@@ -34,12 +35,12 @@ from matfree_hier.recovery import overlaps
 from matfree_hier.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
     from matfree_hier.bench.experiment import Options
-    from matfree_hier.bench.grid import Case, Point
+    from matfree_hier.bench.grid import Case, Point, Row
 
     Array = NDArray[np.float64]
 
@@ -197,7 +198,7 @@ def summarise(case: Case, entries: list[Entry]) -> Summary:
             for name, (c, a), (low, high) in zip(NAMES, laws.fits, laws.intervals, strict=True)
         ),
     ]
-    figures_by_name = {"transition": _figure(case, ratios, curves, expected, sizes, laws)}
+    figures_by_name = {"transition": _figure(case, rows, sizes, laws)}
     return Summary(rows, lines, _checks(case, laws.intervals), figures_by_name)
 
 
@@ -219,11 +220,11 @@ def _checks(case: Case, intervals: list[tuple[float, float]]) -> list[Check]:
     return checks
 
 
-def _figure(case: Case, ratios: Array, curves: Array, expected: Array, sizes: Array, laws: Laws) -> Figure:
+def _figure(case: Case, rows: Sequence[Row], sizes: Array, laws: Laws) -> Figure:
     figure = Figure(figsize=(12, 4.6), layout="constrained")
     left, right = figure.subplots(1, 2)
-    means, errors = curves.mean(axis=1), curves.std(axis=1) / np.sqrt(curves.shape[1])
-    figures.plot_smoothing(ratios, means, expected, sizes, errors=errors, axes=left)
+    run = {"table": columns_of(rows), "about": {"scenario": to_json(case)}}
+    report.plot_smoothing(run, axes=left)
     styles = [(BLUE, "o"), (ORANGE, "s")]
     for i, (name, (shade, marker)) in enumerate(zip(NAMES, styles, strict=True)):
         (c, a), (low, high) = laws.fits[i], laws.intervals[i]

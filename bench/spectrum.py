@@ -5,19 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
-from matfree_hier import figures, theory
+from matfree_hier import report, theory
 from matfree_hier.bench import recovery
 from matfree_hier.bench.experiment import format_table
-from matfree_hier.bench.grid import Check, Entry, Grid, Summary, run_grid
+from matfree_hier.bench.grid import Check, Entry, Grid, Summary, columns_of, run_grid
+from matfree_hier.bench.measure import to_json
 from matfree_hier.density import spectral_density
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
     from matfree_hier.bench.experiment import Options
-    from matfree_hier.bench.grid import Case, Point
+    from matfree_hier.bench.grid import Case, Point, Row
 
     Array = NDArray[np.float64]
 
@@ -129,6 +132,15 @@ def table(entries: list[Entry]) -> list[dict[str, Any]]:
     return rows
 
 
+def tails(entries: list[Entry]) -> list[dict[str, Any]]:
+    """Return a line for each number of samples, seed and eigenvalue outside the bulk that is no feature's."""
+    return [
+        {"n": point["n_samples"], "seed": seed, "eigenvalue": float(place)}
+        for point, seed, values in entries
+        for place in Comparison(values).tails
+    ]
+
+
 def densities(entries: list[Entry]) -> list[dict[str, Any]]:
     """Return the densities of the first seed, a line for each number of samples and point of its grid."""
     columns = ("grid", "density", "standard_errors", "predicted_density")
@@ -173,8 +185,11 @@ def summarise(case: Case, entries: list[Entry]) -> Summary:
         ]
     ratios = np.array([entry.point["n_samples"] / size for entry in entries])
     checks = _checks(case, ratios, found)
-    figures_by_name = {"density": _figure(case, entries)}
-    return Summary(table(entries), lines, checks, figures_by_name, {"density": densities(entries)})
+    rows, further = table(entries), {"density": densities(entries)}
+    if outside := tails(entries):
+        further["tails"] = outside
+    drawn = {"table": rows} | {f"table-{name}": lines_of for name, lines_of in further.items()}
+    return Summary(rows, lines, checks, {"density": _figure(case, drawn)}, further)
 
 
 def _checks(case: Case, ratios: Array, found: list[Comparison]) -> list[Check]:
@@ -212,37 +227,10 @@ def _range(edges: Array) -> str:
     return f"{edges[0]:+.3f} to {edges[1]:+.3f}"
 
 
-def _figure(case: Case, entries: list[Entry]) -> Figure:
+def _figure(case: Case, tables: Mapping[str, Sequence[Row]]) -> Figure:
     """Draw the densities of the first seed, one number of samples above the other, on axes of their own."""
-    first = [entry for entry in entries if entry.seed == entries[0].seed]
-    figure = Figure(figsize=(8.0, 2.3 * len(first) + 1.0), layout="constrained")
-    panels = np.atleast_1d(figure.subplots(len(first), 1))
-    for panel, (point, _, values) in zip(panels, first, strict=True):
-        found = Comparison(values)
-        figures.plot_density(
-            values["grid"],
-            values["density"],
-            standard_errors=values["standard_errors"],
-            predicted=(values["grid"], values["predicted_density"]),
-            edges=tuple(found.expected_edges),
-            measured_edges=tuple(found.edges),
-            outliers=found.features[np.isfinite(found.features)],
-            tails=found.tails,
-            expected=found.expected,
-            axes=panel,
-        )
-        panel.set_ylabel(f"n/D = {point['n_samples'] / recovery.n_packed(point):.3g}\ndensity")
-        panel.get_legend().remove()
-        if panel is not panels[-1]:
-            panel.set_xlabel("")
-    drawn = {
-        label: handle
-        for panel in panels
-        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
-    }
-    figure.legend(
-        list(drawn.values()), list(drawn), frameon=False, fontsize=8, ncols=4, loc="outside lower center"
-    )
+    run = {name: columns_of(rows) for name, rows in tables.items()}
+    figure = report.plot_density(run | {"about": {"scenario": to_json(case)}})
     figure.suptitle(recovery.title(case), fontsize=10)
     return figure
 

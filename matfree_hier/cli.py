@@ -255,7 +255,7 @@ def _add_report(subparsers: Any) -> None:
         epilog=_EXIT,
     )
     parser.set_defaults(run=commands.report)
-    parser.add_argument("model", metavar="RUN", help="run file, FILE or FILE::NAME")
+    parser.add_argument("model", metavar="RUN", help="run file: FILE for all its runs, FILE::NAME for one")
     parser.add_argument("--out", metavar="FILE.html", help="page to write (default: beside the run file)")
 
 

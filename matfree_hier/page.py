@@ -108,6 +108,13 @@ def page(title: str, sections: Sequence[Section], about: Mapping[str, Any]) -> s
     )
 
 
+def how_made(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is shown of the record of how a result of the bench was made, among its parameters."""
+    names = ("presets", "first_seed", "computed", "seconds", "processor_seconds", "threads", "processor")
+    facts = {name.replace("_", " "): record[name] for name in names if name in record}
+    return facts | {"matfree-hier": record["versions"]["matfree-hier"], "source": record["source"]}
+
+
 def cell(value: Any) -> str:
     """Return a number in at most four digits after the first, other values as text; NaN is empty."""
     if isinstance(value, bool | np.bool_):

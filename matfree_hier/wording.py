@@ -1,4 +1,4 @@
-"""Numbers with their nouns, for what people read."""
+"""Numbers with their nouns, and checks in a sentence, for what people read."""
 
 from __future__ import annotations
 
@@ -23,3 +23,26 @@ def counted(count: float, noun: str, spec: str = ",") -> str:
     if number == "1":
         return f"1 {noun}"
     return f"{number} {noun}{'es' if noun.endswith('s') else 's'}"
+
+
+def check_sentence(what: str, value: float | None, side: str, bound: float, met: bool) -> str:
+    """Return what was asked of a result and whether it keeps to it.
+
+    Parameters
+    ----------
+    what : str
+        Of what the value is.
+    value : float or None
+        None where it is not a number.
+    side : str
+        "at most" or "at least".
+    bound : float
+    met : bool
+
+    Examples
+    --------
+    >>> check_sentence("largest distance", 0.0431, "at most", 0.1, True)
+    'largest distance: 0.0431, at most 0.1: met'
+    """
+    shown = "nan" if value is None else f"{value:.4g}"
+    return f"{what}: {shown}, {side} {bound:g}: {'met' if met else 'MISSED'}"

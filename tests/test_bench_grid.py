@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from matfree_hier import report
 from matfree_hier.bench import experiment, grid
 from matfree_hier.bench import record as bench_record
 from matfree_hier.bench.__main__ import BAD_USAGE, DONE, INTERRUPTED, MISSED
@@ -16,6 +17,7 @@ from matfree_hier.bench.grid import Check, Grid, Summary, run_grid, solved
 from matfree_hier.bench.measure import ChildError
 from matfree_hier.bench.revision import package_digest
 from matfree_hier.eigen import top_eigenpairs
+from matfree_hier.page import cell
 from matfree_hier.status import NotConverged
 from matfree_hier.store import RunFile
 
@@ -140,6 +142,22 @@ def test_what_is_kept_says_how_each_case_was_made(squares, tmp_path, capsys):
         assert f'<td class="text">{fact}</td>' in page
 
 
+def test_the_report_of_a_case_shows_how_it_was_made_and_its_checks_as_the_page_of_the_grid_does(
+    squares, tmp_path
+):
+    start(tmp_path)
+    texts = [(tmp_path / "squares.html").read_text(), report.run_page(tmp_path / "squares.h5::tiny")]
+    record = about(tmp_path)["cases"]["tiny"]
+    for text in texts:
+        assert '<li class="met">largest: 20, at most 100: met</li>' in text
+        for name in ("computed", "seconds", "source"):
+            assert f'<td class="text">{name}</td><td class="text">{cell(record[name])}</td>' in text
+        assert '<td class="text">presets</td><td class="text">default, large</td>' in text
+        assert '<td class="text">first seed</td><td class="text">10</td>' in text
+        assert f'<td class="text">memory_gb</td><td class="text">{record["memory_gb"]}</td>' in text
+        assert "extremes (1 rows)" in text
+
+
 def test_times_are_those_of_computing_whichever_run_did_it(squares, tmp_path):
     start(tmp_path)
     first = about(tmp_path)
@@ -245,6 +263,15 @@ def test_a_changed_scenario_shares_only_the_entries_it_still_asks_for(squares, t
     with RunFile(tmp_path / "squares.h5", "tiny", mode="r") as run:
         assert run.load("table")["size"].tolist() == [2, 2, 2, 4, 4, 4]
         assert run.load("table")["name"].tolist() == ["a"] * 6
+
+
+def test_a_further_table_that_a_case_has_no_more_leaves_its_run(squares, tmp_path):
+    start(tmp_path)
+    with RunFile(tmp_path / "squares.h5", "tiny") as run:
+        run.save("table-old", {"a": np.arange(2)})
+    start(tmp_path)
+    with RunFile(tmp_path / "squares.h5", "tiny", mode="r") as run:
+        assert [group for group in run.groups() if group.startswith("table")] == ["table", "table-extremes"]
 
 
 def test_another_seed_or_version_is_computed_anew(squares, tmp_path, monkeypatch):

@@ -45,6 +45,14 @@ def test_the_summary_has_a_line_for_each_feature_and_a_panel_for_each_number_of_
     assert summary.tables["density"][-1]["n"] == 40 * 60
 
 
+def test_tails_are_a_table_of_their_own_if_there_are_any(entries):
+    assert "tails" not in spectrum.summarise(TINY, entries).tables
+    values = entries[1].values
+    with_tail = values | {"outliers": np.append(values["outliers"], values["edges"][1] * 1.01)}
+    (tail,) = spectrum.summarise(TINY, [entries[0], entries[1]._replace(values=with_tail)]).tables["tails"]
+    assert tail == {"n": 2400, "seed": 5, "eigenvalue": pytest.approx(values["edges"][1] * 1.01)}
+
+
 def test_smoothing_keeps_the_mass_and_adds_the_width():
     grid = np.linspace(-4, 4, 401)
     narrow = np.exp(-0.5 * (grid / 0.3) ** 2) / (0.3 * np.sqrt(2 * np.pi))

@@ -36,6 +36,16 @@ def test_curves_are_drawn_with_theory_law_and_open_points_that_it_is_not_about(t
     axes.get_figure().savefig(tmp_path / "figure.png")
 
 
+@pytest.mark.parametrize(("values", "place"), [([0.1, 0.2, 0.4], 4), ([0.4, 0.2, 0.1], 1)])
+def test_laws_are_named_in_the_corner_that_curves_stay_away_from(values, place):
+    unfitted = Law(np.nan, "no fit")
+    axes = plot_curves([Curve("paper", N, values, predicted=values, law=unfitted)]).axes[0]
+    assert axes.get_legend()._loc == place  # matplotlib's numbers: 1 is the upper right, 4 the lower
+    low, high = axes.get_ylim()
+    assert (0.1 / low > 1.5) == (place == 4)
+    assert (high / 0.4 > 1.5) == (place == 1)
+
+
 def test_estimators_look_the_same_whatever_stands_beside_them():
     colours = {
         line(plot_curves([Curve(name, N, N) for name in names]).axes[0], "refined").get_color()

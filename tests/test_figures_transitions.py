@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from matfree_hier.figures import Band, plot_collapse, plot_smoothing, plot_transition
-from matfree_hier.figures.transitions import leaves_zero
+from matfree_hier.figures import plot_collapse, plot_smoothing, plot_transition
+from matfree_hier.figures.transitions import Band, leaves_zero
 
 N = [100, 1000, 10_000]
 OVERLAPS = np.linspace(0, 1, 2 * 3 * 8).reshape(2, 3, 8)

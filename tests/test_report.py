@@ -260,7 +260,7 @@ def test_every_table_that_the_bench_keeps_has_a_figure():
             header, *lines = csv.reader(file)
         table = {name: _column(values) for name, values in zip(header, zip(*lines, strict=True), strict=True)}
         figures, _ = table_figures({"table": table})
-        assert figures or path.stem.rpartition("-")[2] in ("grids", "laws", "density"), path
+        assert figures or path.stem.rpartition("-")[2] in ("grids", "laws", "density", "tails"), path
 
 
 def _column(values):
@@ -303,8 +303,28 @@ def test_errors_have_a_panel_for_each_gamma_and_show_what_is_explained_below_one
     assert theory[0].get_ydata() == pytest.approx([0.1, 0.2])
     named = [text.get_text() for text in high.get_legend().get_texts()]
     assert named == ["paper: -0.70 [-0.80, -0.60]", "paper, theory, -0.72", "the law, -0.50"]
+    assert "full marks" in figure.get_suptitle()
     with pytest.raises(ValueError, match=r"`axes` have room for one gamma; the table has 0.4, 1"):
         report.plot_errors({"table": table}, axes=low)
+
+
+def test_an_estimator_without_a_law_says_why_beside_the_exponent_of_theory():
+    table = {
+        "gamma": [0.4] * 4,
+        "estimator": ["paper", "paper", "spectral", "spectral"],
+        "n_over_D": [16, 32, 16, 32],
+        "relative_mse": [1.2, 1.1, 1.1, 0.8],
+        "theory": [0.9, 0.8, 0.9, 0.7],
+    }
+    laws = {"gamma": [0.4, 0.4], "estimator": ["paper", "spectral"], "exponent": [np.nan, np.nan]}
+    laws |= {name: [np.nan, np.nan] for name in ("low", "high", "law")}
+    laws |= {"theory": [np.nan, 1.2], "note": ["no fit: 0 points", "no fit: 1 point"]}
+    axes = report.plot_errors({"table": table, "table-laws": laws}).axes[0]
+    named = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert named == [
+        "paper: explains less than nothing", "paper, theory", "spectral: no fit: 1 point",
+        "spectral, theory, 1.20",
+    ]  # fmt: skip
 
 
 def test_densities_of_several_sizes_are_panels_with_their_edges():
@@ -324,6 +344,17 @@ def test_densities_of_several_sizes_are_panels_with_their_edges():
     assert report.plot_density({"table-density": one}, axes=few) is figure
     figures, _ = table_figures({"table-density": grid, "table": EDGES})
     assert list(figures) == ["edges", "density"]
+
+
+def test_a_density_marks_the_tails_of_the_first_seed_and_names_samples_by_size():
+    grid = {"n": [100, 100, 200, 200], "eigenvalue": [-1, 1, -1, 1], "density": [0.1, 0.2, 0.3, 0.4]}
+    tails = {"n": [100, 100, 200], "seed": [7, 8, 7], "eigenvalue": [1.5, 1.6, 1.7]}
+    groups = {"table-density": grid, "table": EDGES, "table-tails": tails, "about": ABOUT}
+    few, many = report.plot_density(groups).axes
+    for panel, place in ((few, 1.5), (many, 1.7)):
+        (marks,) = [lines for lines in panel.collections if lines.get_label() == "tails"]
+        assert [line[0, 0] for line in marks.get_segments()] == [place]
+    assert few.get_ylabel() == "n = 100 = 6.67 D\ndensity"
 
 
 def test_a_deviation_of_overlaps_is_not_drawn_as_one_of_errors():

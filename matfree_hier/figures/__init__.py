@@ -18,13 +18,11 @@ from matfree_hier.figures.fits import plot_fit as plot_fit
 from matfree_hier.figures.solves import plot_history as plot_history
 from matfree_hier.figures.solves import plot_recovery as plot_recovery
 from matfree_hier.figures.solves import plot_spectrum as plot_spectrum
-from matfree_hier.figures.transitions import Band as Band
 from matfree_hier.figures.transitions import plot_collapse as plot_collapse
 from matfree_hier.figures.transitions import plot_smoothing as plot_smoothing
 from matfree_hier.figures.transitions import plot_transition as plot_transition
 
 __all__ = [
-    "Band",
     "Curve",
     "Law",
     "Ranges",

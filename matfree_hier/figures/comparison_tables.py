@@ -49,7 +49,7 @@ def errors(table: Columns, *, laws: Columns | None = None, axes: Axes | None = N
             for name in dict.fromkeys(names[here].tolist())
         ]
         if laws is not None:
-            curves = [curve._replace(law=_law(laws, gamma, curve.name)) for curve in curves]
+            curves = [curve._replace(law=_law(laws, gamma, curve)) for curve in curves]
         what = "part explained, 1 - error" if explained else "relative error, 1 - R²"
         plot_curves(curves, x_label=label, y_label=what, axes=panel)
         if "gamma" in table:
@@ -57,21 +57,24 @@ def errors(table: Columns, *, laws: Columns | None = None, axes: Axes | None = N
         legend = panel.get_legend()
         if panel is not panels[0] and laws is None and legend is not None:
             legend.remove()
+    if laws is not None and axes is None:
+        figure.suptitle("exponents, with 95 % intervals, are fitted to the full marks (dashed)", fontsize=10)
     return figure
 
 
-def _law(laws: Columns, gamma: float, name: str) -> Law | None:
+def _law(laws: Columns, gamma: float, curve: Curve) -> Law | None:
     """Return the law of a curve, as the bench's table of them has it."""
     columns = ("gamma", "estimator", "exponent", "low", "high", "theory", "law", "note")
     gammas, names, *values, notes = required(laws, *columns, what="A table of laws")
-    (lines,) = np.nonzero((gammas == gamma) & (names == name))
+    (lines,) = np.nonzero((gammas == gamma) & (names == curve.name))
     if not len(lines):
         return None
     exponent, low, high, expected, asymptotic = (float(column[lines[0]]) for column in values)
     if np.isnan(exponent):
-        return Law(exponent, str(notes[lines[0]]))
+        nothing = not (np.asarray(curve.values) > 0.0).any()  # of the part explained; no point is drawn
+        return Law(exponent, "explains less than nothing" if nothing else str(notes[lines[0]]), expected)
     text = f"{exponent:.2f} [{low:.2f}, {high:.2f}]"
-    return Law(exponent, text, expected, asymptotic if name == "paper" else np.nan)
+    return Law(exponent, text, expected, asymptotic if curve.name == "paper" else np.nan)
 
 
 def overlaps(table: Columns, *, axes: Axes | None = None) -> Figure:

@@ -38,7 +38,7 @@ class Law(NamedTuple):
     exponent : float
         Drawn as a dashed line through the middle of the points in use; NaN where none was fitted.
     text : str
-        What the legend says of it.
+        What the legend says of it, or of why there is none.
     theory : float
         Exponent of what theory expects over the same points, for the legend; NaN if there is none.
     asymptotic : float
@@ -139,17 +139,27 @@ def _notes(curves: Sequence[Curve], log: bool) -> list[str]:
 def _log_values(axes: Axes, curves: Sequence[Curve]) -> None:
     """Put values on a log axis, with room for the names of laws in the corner that curves stay away from."""
     axes.set_yscale("log", nonpositive="clip")
-    values = _all_values(curves)
-    if (values > 0.0).any():
-        low, high = max(float(values[values > 0.0].min()), _LEAST), float(values.max())
-        bottom = max(axes.get_ylim()[0], low / 2.0)  # bars may reach to 0
-        laws = [curve.law for curve in curves if curve.law is not None]
-        falling = sum(np.sign(law.exponent) for law in laws if np.isfinite(law.exponent)) <= 0
-        room = (high / low) ** 0.4 if laws else 1.0
-        axes.set_ylim(bottom / (1.0 if falling else room), axes.get_ylim()[1] * (room if falling else 1.0))
-        if laws:
-            axes.legend(frameon=False, fontsize=7, loc="upper right" if falling else "lower right")
+    theory = [np.asarray(c.predicted, dtype=np.float64) for c in curves if c.predicted is not None]
+    drawn = np.concatenate([_all_values(curves), *theory])
+    drawn = np.maximum(drawn[drawn > 0.0], _LEAST)
+    if drawn.size:
+        low, high = float(drawn.min()), float(drawn.max())
+        if any(curve.law is not None for curve in curves):
+            rising = _rise(curves)
+            if rising and theory:  # what starts below a third of theory is noise
+                low = max(low, min(expected[0] for expected in theory) / 3.0)
+            room = (high / low) ** 0.45
+            axes.set_ylim(low / (room if rising else 1.2), high * (1.4 if rising else room))
+            axes.legend(frameon=False, fontsize=7, loc="lower right" if rising else "upper right")
+        else:
+            axes.set_ylim(bottom=max(axes.get_ylim()[0], low / 2.0))  # bars may reach to 0
     plain_ticks(axes.yaxis)
+
+
+def _rise(curves: Sequence[Curve]) -> bool:
+    """Whether more curves rise than fall, by theory where there is any."""
+    lines = [np.asarray(c.values if c.predicted is None else c.predicted, dtype=np.float64) for c in curves]
+    return bool(sum(np.sign(line[-1] - line[0]) for line in lines if len(line)) > 0)
 
 
 def _draw_curve(axes: Axes, curve: Curve, style: tuple[str, str], *, log: bool, joined: bool) -> None:
@@ -163,11 +173,7 @@ def _draw_curve(axes: Axes, curve: Curve, style: tuple[str, str], *, log: bool, 
     if joined:
         axes.plot(x, drawn, color=colour, linewidth=1.2)
     for chosen, inside in ((used & ~low, colour), (~used & ~low, "white")):
-        bars = np.nan_to_num(spread[chosen])
-        axes.errorbar(
-            x[chosen], drawn[chosen], bars, fmt=marker, color=colour, capsize=2, markersize=5,
-            markerfacecolor=inside,
-        )  # fmt: skip
+        error_bars(axes, x[chosen], drawn[chosen], spread[chosen], marker, colour, inside=inside)
     axes.plot(x[low], drawn[low], marker=r"$\downarrow$", linestyle="none", color=colour, markersize=9)
     form = (
         f"{marker}-" if joined else f"{marker}--" if law is not None and np.isfinite(law.exponent) else marker

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib import colormaps
 from matplotlib.ticker import MaxNLocator
 
 from matfree_hier.figures.style import (
@@ -16,6 +15,7 @@ from matfree_hier.figures.style import (
     new_axes,
     plain_ticks,
     same_length,
+    sequence_colours,
     vector,
 )
 from matfree_hier.figures.transitions import Band
@@ -193,7 +193,7 @@ def plot_history(history: History, *, tol: float | None = None, axes: Axes | Non
     axes = new_axes(axes)
     arrays = history.to_arrays()
     passes, residuals = arrays["passes"], arrays["residuals"]
-    shades = colormaps["viridis"](np.linspace(0, 0.9, max(1, residuals.shape[1])))
+    shades = sequence_colours(residuals.shape[1])
     for k, (column, shade) in enumerate(zip(residuals.T, shades, strict=True), start=1):
         drawn = np.isfinite(column) & (column > 0)
         ends = k in (1, residuals.shape[1])

@@ -40,9 +40,20 @@ def figure_of(axes: Axes) -> Figure:
 
 
 def error_bars(
-    axes: Axes, x: ArrayLike, values: ArrayLike, spread: ArrayLike, form: str, colour: str, label: str
+    axes: Axes,
+    x: ArrayLike,
+    values: ArrayLike,
+    spread: ArrayLike,
+    form: str,
+    colour: str,
+    label: str | None = None,
+    *,
+    inside: str | None = None,
 ) -> None:
-    """Draw values with bars of `spread`, no bar where it is NaN; `form` is matplotlib's marker and line."""
+    """Draw values with bars of `spread`, no bar where it is NaN; `form` is matplotlib's marker and line.
+
+    `inside` is the colour that fills marks, by default that of all else.
+    """
     axes.errorbar(
         x,
         values,
@@ -51,6 +62,7 @@ def error_bars(
         color=colour,
         capsize=2,
         markersize=5,
+        markerfacecolor=colour if inside is None else inside,
         label=label,
     )
 

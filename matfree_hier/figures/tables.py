@@ -5,7 +5,7 @@ A table is a mapping of names to columns of one length, as the bench stores it a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -55,11 +55,6 @@ def required(table: Columns, *names: str, what: str) -> list[NDArray[Any]]:
         msg = f"The columns of a table must have one length, at least 1, got {sizes}."
         raise RunFileError(msg)
     return [np.asarray(table[name]) for name in names]
-
-
-def columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, NDArray[Any]]:
-    """Return the table of lines with the same keys."""
-    return {name: np.array([row[name] for row in rows]) for name in rows[0]}
 
 
 def grid_of(table: Columns, column: str) -> tuple[Any, Any]:
@@ -177,7 +172,14 @@ def edges(table: Columns, *, axes: Axes | None = None) -> Figure:
     )
 
 
-def densities(table: Columns, places: Columns | None = None, *, axes: Axes | None = None) -> Figure:
+def densities(
+    table: Columns,
+    places: Columns | None = None,
+    *,
+    tails: Columns | None = None,
+    n_packed: int | None = None,
+    axes: Axes | None = None,
+) -> Figure:
     """Draw the density of a spectrum at each number of samples, with the places of edges and features.
 
     Parameters
@@ -186,6 +188,10 @@ def densities(table: Columns, places: Columns | None = None, *, axes: Axes | Non
         Columns ``n``, ``eigenvalue``, ``density`` and, if known, ``standard_errors``, ``predicted_density``.
     places : mapping of str to array_like, optional
         A table as `edges` takes it; of its first seed.
+    tails : mapping of str to array_like, optional
+        Columns ``n``, ``seed`` and ``eigenvalue`` of what is outside the bulk and no feature's; of that seed.
+    n_packed : int, optional
+        D, which panels then have n as a multiple of.
     axes : matplotlib Axes, optional
     """
     n, grid, density = required(table, "n", "eigenvalue", "density", what="A density by samples")
@@ -208,10 +214,11 @@ def densities(table: Columns, places: Columns | None = None, *, axes: Axes | Non
             density[here],
             standard_errors=known.get("standard_errors"),
             predicted=None if predicted is None else (grid[here], predicted),
-            **({} if places is None else _places(places, size)),
+            **({} if places is None else _places(places, tails, size)),
             axes=panel,
         )
-        panel.set_ylabel(f"n = {size:,.0f}\ndensity")
+        multiple = "" if n_packed is None else f" = {size / n_packed:.3g} D"
+        panel.set_ylabel(f"n = {size:,.0f}{multiple}\ndensity")
         if panel is not panels[-1]:
             panel.set_xlabel("")
     if len(panels) > 1:
@@ -232,7 +239,7 @@ def _share_legend(figure: Figure, panels: list[Axes]) -> None:
     )
 
 
-def _places(table: Columns, size: float) -> dict[str, Any]:
+def _places(table: Columns, tails: Columns | None, size: float) -> dict[str, Any]:
     """Return edges and eigenvalues of the first seed at a number of samples."""
     names = ("n", "seed", "left", "right", "predicted_left", "predicted_right", "eigenvalue", "predicted")
     n, seed, *columns = required(table, *names, what="A density with its edges")
@@ -241,9 +248,13 @@ def _places(table: Columns, size: float) -> dict[str, Any]:
     )
     if not len(left):
         return {}
-    return {
+    places = {
         "measured_edges": (left[0], right[0]),
         "edges": (low[0], high[0]),
         "outliers": eigenvalues[np.isfinite(eigenvalues)],
         "expected": predicted,
     }
+    if tails is not None:
+        sizes, seeds, others = required(tails, "n", "seed", "eigenvalue", what="A density with its tails")
+        places["tails"] = others[(sizes == size) & (seeds == seed.min())]
+    return places

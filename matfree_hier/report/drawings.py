@@ -12,6 +12,7 @@ from matfree_hier.figures import comparison_tables, tables
 from matfree_hier.report.runs import (
     Run,
     history_of,
+    n_packed_of,
     read_run,
     required,
     scenario_of,
@@ -265,7 +266,8 @@ def plot_density(run: Run, *, axes: Axes | None = None) -> Figure:
         A density stored as ``run.save("density", density.to_arrays())``. Or a run with a group
         ``table-density`` of a line for each number of samples and point, with the columns ``n``,
         ``eigenvalue``, ``density`` and, if known, ``standard_errors`` and ``predicted_density``: a panel for
-        each n, with the places of a ``table`` as in `plot_edges`, if there is one.
+        each n, with the places of a ``table`` as in `plot_edges`, if there is one, and of a ``table-tails``
+        (``n``, ``seed``, ``eigenvalue``) of other eigenvalues outside the bulk.
     axes : matplotlib Axes, optional
         Where to draw, for a single density; a new Figure otherwise.
 
@@ -276,7 +278,13 @@ def plot_density(run: Run, *, axes: Axes | None = None) -> Figure:
     """
     groups = read_run(run)
     if "table-density" in groups:
-        return tables.densities(groups["table-density"], groups.get("table"), axes=axes)
+        return tables.densities(
+            groups["table-density"],
+            groups.get("table"),
+            tails=groups.get("table-tails"),
+            n_packed=n_packed_of(groups),
+            axes=axes,
+        )
     found = required(groups, "density", "spectral density")
     return figures.plot_density(
         found["grid"],

@@ -14,7 +14,7 @@ from matfree_hier import figures
 from matfree_hier.estimator import HierarchicalSpectralRegressor
 from matfree_hier.figures import comparison_tables, tables
 from matfree_hier.packing import product_text
-from matfree_hier.page import Section, Table, page
+from matfree_hier.page import Section, Table, how_made, page
 from matfree_hier.report.drawings import (
     plot_collapse,
     plot_density,
@@ -28,10 +28,10 @@ from matfree_hier.report.drawings import (
     plot_spectrum,
     plot_times,
 )
-from matfree_hier.report.runs import Groups, history_of, read_run, scenario_of, spectrum_of
+from matfree_hier.report.runs import Groups, history_of, read_run, record_of, scenario_of, spectrum_of
 from matfree_hier.status import RunFileError, Status
 from matfree_hier.store import RunFile
-from matfree_hier.wording import counted
+from matfree_hier.wording import check_sentence, counted
 
 _TERMS = 4  # products shown of a feature
 
@@ -147,8 +147,20 @@ def _table_section(groups: Groups) -> Section:
     title = str(groups.get("about", {}).get("experiment", "Results"))
     tables.required(table, what="A page")  # columns of one length
     drawn, notes = table_figures(groups)
-    results = {"results": Table.of(_rows(table))}
-    return Section(title, scenario_of(groups), notes, figures=drawn, tables=results)
+    record = record_of(groups)
+    return Section(
+        title,
+        scenario_of(groups) | (how_made(record) if record else {}),
+        notes,
+        [(check_sentence(**check), check["met"]) for check in record.get("checks", ())],
+        figures=drawn,
+        tables={"results": Table.of(_rows(table))}
+        | {
+            name.removeprefix("table-"): Table.of(_rows(further))
+            for name, further in groups.items()
+            if name.startswith("table-")
+        },
+    )
 
 
 def table_figures(groups: Groups) -> tuple[dict[str, Figure], list[str]]:
@@ -223,5 +235,8 @@ def _versions(groups: Groups) -> dict[str, Any]:
     ):
         if made:
             return {name: made[name] for name in ("created", "platform", "processor", "versions")}
+    record = record_of(groups)
+    if record:
+        return {name: record[name] for name in ("processor", "cpus", "memory_gb", "versions")}
     versions = groups.get("about", {}).get("versions")
     return {"versions": versions} if versions else {}

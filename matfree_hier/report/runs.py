@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+from matfree_hier.packing import n_packed
 from matfree_hier.result import History
 from matfree_hier.status import RunFileError
 from matfree_hier.store import RunFile
@@ -69,12 +70,30 @@ def scenario_of(groups: Groups) -> dict[str, Any]:
     return scenario
 
 
+def record_of(groups: Groups) -> dict[str, Any]:
+    """Return the record of how an experiment of the bench was made, and what it checked."""
+    record: dict[str, Any] = json.loads(groups.get("about", {}).get("record", "{}"))
+    return record
+
+
 def unit_of(groups: Groups) -> float | None:
     """Return d^q of an experiment of the bench."""
+    size = _size_of(groups)
+    return None if size is None else float(size[0]) ** size[1]
+
+
+def n_packed_of(groups: Groups) -> int | None:
+    """Return D of an experiment of the bench."""
+    size = _size_of(groups)
+    return None if size is None else n_packed(*size)
+
+
+def _size_of(groups: Groups) -> tuple[int, int] | None:
+    """Return d and q of an experiment of the bench."""
     scenario = scenario_of(groups)
     if not {"n_inputs", "degree"} <= scenario.keys():
         return None
-    return float(scenario["n_inputs"]) ** int(scenario["degree"])
+    return int(scenario["n_inputs"]), int(scenario["degree"])
 
 
 def spectrum_of(groups: Groups) -> Mapping[str, Any]:
