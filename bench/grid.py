@@ -11,6 +11,7 @@ import csv
 import hashlib
 import json
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -54,6 +55,7 @@ Row: TypeAlias = Mapping[str, Any]
 """One line of the table of results: a number or text by column."""
 
 ENTRY = "entry-"  # of a run file's groups; the rest of the name is the hash of what decides them
+COMMIT_EVERY = 20  # times what the last commit took
 TABLE = "table"
 ABOUT = "about"
 
@@ -255,13 +257,14 @@ def _computed(grid: Grid, name: str, case: Case, options: Options) -> tuple[list
     ):
         if run.has(ABOUT):
             where = _where(json.loads(run.load(ABOUT).get("record", "{}")))
+        commits = _Commits(run)
         try:
             for key, (point, seed) in keys.items():
                 if fresh := not run.has(key):
                     watch = Stopwatch(_threads(options))
                     values = grid.compute(point, seed)
                     run.save(key, {"seed": seed, "values": values, "made": watch.read().to_text()})
-                    run.commit()
+                    commits.commit_if_due()
                     where = this_machine()
                 entry, how = _loaded(run, key, point, seed)
                 entries.append(entry)
@@ -273,8 +276,24 @@ def _computed(grid: Grid, name: str, case: Case, options: Options) -> tuple[list
         except (MemoryError, NotConverged, ChildError) as error:
             msg = f"{len(entries)} of {len(keys)} entries are kept: {_words(error)}"
             raise _NoResultError(msg) from error
+        finally:
+            run.commit()
     _warn_of_other_code(grid, name, made, options)
     return entries, case_record(case, first, made, where or this_machine())
+
+
+class _Commits:
+    """Commits of a run file as often as takes a small share of the time: each writes the whole file."""
+
+    def __init__(self, run: RunFile) -> None:
+        self.run, self.took, self.last = run, 0.0, time.monotonic()
+
+    def commit_if_due(self) -> None:
+        start = time.monotonic()
+        if start - self.last >= COMMIT_EVERY * self.took:
+            self.run.commit()
+            self.last = time.monotonic()
+            self.took = self.last - start
 
 
 def _keys(grid: Grid, case: Case, first: int) -> dict[str, tuple[Point, int]]:
