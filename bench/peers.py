@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numba
@@ -39,34 +39,36 @@ def run(options: Options) -> list[str]:
 
 
 def points(case: Case) -> list[Point]:
-    """Return a point for each route."""
+    """Return a point for each route, PyTorch's where it is installed."""
     keys = ("degree", "n_inputs", "n_samples", "n_features", "gamma", "give_up_factor")
     shared = {key: case[key] for key in keys}
     shared["threads"] = numba.get_num_threads()
-    return [shared | {"route": route, "settings": rivals.SETTINGS[route]} for route in case["routes"]]
+    routes = [route for route in case["routes"] if route != "torch" or find_spec("torch")]
+    return [shared | {"route": route, "settings": rivals.SETTINGS[route]} for route in routes]
 
 
 def compute(point: Point, seed: int, ours: dict[str, float]) -> dict[str, Any]:
     """Walk one route in a process of its own: other libraries' threads would slow ours, and ours theirs.
 
     A rival that takes more than `give_up_factor` times our own time is stopped there. Where ours was timed
-    in an earlier run that this one goes on from, it is timed again.
+    in an earlier run that this one goes on from, it is timed again. A route that fails has no result.
     """
     task = f"{ {key: value for key, value in point.items() if key not in ('route', 'settings')} } {seed}"
+    if point["route"] == "ours":
+        values = _walk(point, seed)
+        ours[task] = _seconds(values, point["threads"])
+        return values
+    if task not in ours:
+        ours[task] = _seconds(_walk({**point, "route": "ours"}, seed), point["threads"])
+    give_up = float(point["give_up_factor"]) * ours[task]
     try:
-        if point["route"] == "ours":
-            values = _walk(point, seed)
-            ours[task] = _seconds(values, point["threads"])
-            return values
-        if task not in ours:
-            ours[task] = _seconds(_walk({**point, "route": "ours"}, seed), point["threads"])
-        give_up = float(point["give_up_factor"]) * ours[task]
         return _walk(point, seed, give_up)
     except ChildError as error:
         if error.out_of_time:
             return {"outcome": STOPPED, "seconds": give_up, "processor_seconds": give_up}
-        print(error, file=sys.stderr)
-        return {"outcome": "no torch here" if "torch" in str(error) else "failed"}
+        if "MemoryError" in str(error):
+            return {"outcome": "does not fit: out of memory"}
+        raise
 
 
 def _walk(point: Point, seed: int, give_up: float | None = None) -> dict[str, Any]:
@@ -80,7 +82,10 @@ def summarise(case: Case, entries: list[Entry]) -> Summary:
         (e.point["route"], e.seed): e.values for e in entries if e.values["outcome"] in ("done", STOPPED)
     }
     seeds = sorted({entry.seed for entry in entries})
-    best = {s: max((v.get("overlap", 0.0) for (_, seed), v in walked.items() if seed == s)) for s in seeds}
+    best = {
+        s: max((v.get("overlap", 0.0) for (_, seed), v in walked.items() if seed == s), default=np.nan)
+        for s in seeds
+    }
     rows = [_row(route, walked, entries, best, case["give_up_factor"]) for route in case["routes"]]
     table = [
         [
@@ -129,7 +134,7 @@ def _row(
     done = {seed: values for seed, values in mine.items() if values["outcome"] == "done"}
     outcomes = {str(e.values["outcome"]) for e in entries if e.point["route"] == route}
     threads = int(entries[0].point["threads"])
-    row: dict[str, Any] = {"route": route, "outcome": "; ".join(sorted(outcomes))}
+    row: dict[str, Any] = {"route": route, "outcome": "; ".join(sorted(outcomes)) or "not installed"}
     row["at_least"] = len(done) < len(mine)
     row |= dict.fromkeys(
         ("seconds", "seconds_low", "seconds_high", "n_passes", "peak_bytes", "overlap"), np.nan

@@ -68,14 +68,43 @@ def test_a_rival_is_stopped_at_the_factor_times_our_own_seconds(monkeypatch):
         return {"outcome": "done", "seconds": 7.0, "processor_seconds": 2.0}
 
     monkeypatch.setattr(peers, "run_isolated", walk)
-    ours, torch = [p | {"threads": 1} for p in peers.points(CASE) if p["route"] in ("ours", "torch")]
+    ours, rival = [p | {"threads": 1} for p in peers.points(CASE) if p["route"] in ("ours", "arpack")]
     known = {}
     peers.compute(ours, 5, known)
     stopped = {"outcome": peers.STOPPED, "seconds": 24.0, "processor_seconds": 24.0}
-    assert peers.compute(torch, 5, known) == stopped
-    assert given == [("ours", None), ("torch", 24.0)]
-    assert peers.compute(torch, 6, known) == stopped  # ours is timed first where it is not known
-    assert given[2:] == [("ours", None), ("torch", 24.0)]
+    assert peers.compute(rival, 5, known) == stopped
+    assert given == [("ours", None), ("arpack", 24.0)]
+    assert peers.compute(rival, 6, known) == stopped  # ours is timed first where it is not known
+    assert given[2:] == [("ours", None), ("arpack", 24.0)]
+
+
+@pytest.mark.parametrize("route", ["ours", "arpack"])
+def test_a_route_that_fails_has_no_result_and_one_out_of_memory_an_answer(monkeypatch, route):
+    def walk(target, arguments, *, threads):
+        if arguments["give_up"] is None and route != "ours":
+            return {"outcome": "done", "seconds": 1.0, "processor_seconds": 1.0}
+        raise error
+
+    monkeypatch.setattr(peers, "run_isolated", walk)
+    (point,) = (p for p in peers.points(CASE) if p["route"] == route)
+    error = ChildError("RuntimeError: no")
+    with pytest.raises(ChildError, match="RuntimeError"):
+        peers.compute(point, 5, {})
+    error = ChildError("MemoryError: Unable to allocate 9 TiB")
+    if route != "ours":
+        assert peers.compute(point, 5, {}) == {"outcome": "does not fit: out of memory"}
+
+
+def test_a_library_that_is_not_installed_has_a_line_but_no_point(monkeypatch):
+    monkeypatch.setattr(peers, "find_spec", lambda name: None)
+    assert "torch" not in [point["route"] for point in peers.points(CASE)]
+    summary = peers.summarise(CASE, [_entry("ours", 1.0, 0.9)])
+    assert [row["outcome"] for row in summary.rows] == ["done"] + ["not installed"] * 4
+
+
+def test_a_seed_without_any_answer_is_no_error():
+    entries = [_entry(route, 0.0, None, "does not fit") for route in CASE["routes"]]
+    assert peers.summarise(CASE, entries).checks == []
 
 
 def _last_forever():
