@@ -108,6 +108,22 @@ def test_a_kernel_that_does_not_fit_in_memory_is_an_answer_of_the_table(monkeypa
     assert "does not fit" in summary.lines[0]
 
 
+def test_a_kernel_that_runs_out_of_memory_does_not_fit_and_what_is_stored_counts(monkeypatch):
+    def full(*_, **__):
+        raise MemoryError
+
+    point = next(p for p in kernels_baseline.points(KERNELS_CASE) if p["model"] == "rbf")
+    with monkeypatch.context() as patch:
+        patch.setattr(kernels_baseline, "kernel_ridge", full)
+        values = kernels_baseline.compute(point, 5)
+    row = kernels_baseline._row("rbf", point["n"], [Entry(point, 5, values)])
+    assert row["note"].startswith("does not fit")
+    monkeypatch.setattr(kernels_baseline, "total_memory", lambda: 1)
+    row = kernels_baseline._row("rbf", point["n"], [Entry(point, 5, {"mse": 0.5, "overlap": np.nan})])
+    assert (row["note"], row["relative_mse"]) == ("", 0.5)
+    assert not [p for p in kernels_baseline.points(KERNELS_CASE) if p["model"] == "rbf"]
+
+
 def test_kernels_have_to_stand_at_the_floor_where_refined_is_past_it(monkeypatch):
     monkeypatch.setattr(kernels_baseline, "LOW_ROWS", 10_000)
     floor = kernels_baseline.floors(KERNELS_CASE, [1, 2])[2]
