@@ -19,8 +19,8 @@ def summarise(case: Case, entries: list[Entry]) -> Summary:
     """Return what `recovery.summarise` does, with a line that says whether the paper proves it."""
     summary = recovery.summarise(case, entries)
     proved = case["gamma"] < PROVED_BELOW
-    verdict = "proved" if proved else "not proved"
-    note = f"a nonlinear link at gamma = {case['gamma']:g}: {verdict.replace('not', 'NOT')} in the paper"
+    verdict = "proved" if proved else "NOT proved"
+    note = f"a nonlinear link at gamma = {case['gamma']:g}: {verdict} in the paper"
     for figure in summary.figures.values():
         figure.suptitle(f"{recovery.title(case)} ({verdict} at this gamma)", fontsize=10)
     return replace(summary, lines=[*summary.lines, note])

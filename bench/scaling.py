@@ -34,6 +34,7 @@ N_SIMULATED = 100_000  # labels whose means stand for expectations in theory
 FEWEST_FOUND = 4  # features found where fits of exponents begin
 LEFT_OVER = 4  # times as many as are found there must be where they end
 FEWEST_POINTS = 3  # that an exponent is fitted to
+SAME_EXPONENT = 0.1  # difference of exponents of the paper's estimator and of theory's curve that is allowed
 NO_LAW = PowerLaw(np.nan, np.nan, np.nan, np.nan)
 
 
@@ -308,7 +309,9 @@ def _checks(case: Case, curves: list[Curve]) -> list[Check]:
             checks.append(Check(what, curve.distance, case["within"]))
             if isinstance(law, PowerLaw) and isinstance(expected, PowerLaw):
                 difference = abs(law.exponent - expected.exponent)
-                checks.append(Check(f"{curve.name}: exponent less that of the curve", difference, 0.1))
+                checks.append(
+                    Check(f"{curve.name}: exponent less that of the curve", difference, SAME_EXPONENT)
+                )
         if curve.estimator != "refined" or curve.gamma < 0.5:
             continue
         if isinstance(law, PowerLaw) and isinstance(other, PowerLaw):
