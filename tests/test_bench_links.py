@@ -26,7 +26,7 @@ def test_each_gamma_says_whether_it_is_proved(gamma, verdict):
     summary = links.summarise(case, entries)
     assert verdict in summary.lines[-1]
     title = summary.figures["recovery"].get_suptitle()
-    assert title.endswith(f"labels: clip ({'not ' if gamma == 1.0 else ''}proved at this gamma)")
+    assert title.endswith(f"labels: clip ({'NOT ' if gamma == 1.0 else ''}proved at this gamma)")
 
 
 def test_every_scenario_is_nonlinear_and_both_sides_of_one_half_are_tried():
