@@ -87,6 +87,31 @@ def test_a_reader_that_leaves_early_causes_no_traceback():
     assert (job.returncode, err) == (DONE, b"")
 
 
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_a_reader_that_leaves_early_neither_ends_an_experiment_nor_changes_its_status(tmp_path, more):
+    code = """
+import sys
+from matfree_hier.bench import __main__ as bench
+def run(job):
+    for line in range(20_000):
+        job.say(f"line {line}")
+        job.emit({"record": "solver", "case": "a", "line": line})
+    (job.out / "last.csv").write_text("done")
+    return ["a: missed."]
+bench.load_runner = lambda _: run
+sys.exit(bench.main(sys.argv[1:]))
+"""
+    arguments = ["solvers", "--preset", "quick", "--out", str(tmp_path), *more]
+    job = subprocess.Popen(
+        [sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    job.stdout.close()
+    _, err = job.communicate(timeout=100)
+    assert (job.returncode, err) == (MISSED, "python -m matfree_hier.bench solvers: a: missed.\n")
+    assert (tmp_path / "last.csv").read_text() == "done"
+    assert records((tmp_path / "solvers.jsonl").read_text())[-1]["missed"] == ["a: missed."]
+
+
 def test_a_file_in_the_way_is_a_sentence_and_exit_status_2(monkeypatch, tmp_path, capsys):
     def in_the_way(job):
         (job.out / "kept").write_text("")
