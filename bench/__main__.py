@@ -185,11 +185,8 @@ def _command(arguments: Sequence[str]) -> int:
     parser = build_parser()
     options = parser.parse_args(arguments)
     if options.versions:
-        _show(
-            "\n".join(
-                f"{name} {version}" for name, version in [*versions().items(), ("source", package_digest())]
-            )
-        )
+        found = versions() | {"source": package_digest()}
+        _show("\n".join(f"{name} {version}" for name, version in found.items()))
         return DONE
     if options.help and options.experiment is None:
         _show(parser.format_help().rstrip("\n"))
@@ -272,21 +269,28 @@ def _lines(records: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _of_other_cases(path: Path, job: Options) -> list[str]:
     """Return what earlier runs wrote of cases that this one has no records of, with their machines."""
-    records: list[dict[str, Any]] = []
-    with suppress(FileNotFoundError, ValueError):
-        records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    mine = {record["case"] for record in job.records if "case" in record}
+    mine = [record["case"] for record in job.records if "case" in record]
     kept: list[dict[str, Any]] = []
-    for record in records:
+    for record in _records_of(path):
         if record.get("record") == "machine":
-            if kept and kept[-1]["record"] == "machine":
+            if kept and kept[-1].get("record") == "machine":
                 kept.pop()  # nothing of that run is left
             kept.append(record)
         elif "case" in record and record["case"] not in mine:
             kept.append(record)
-    if kept and kept[-1]["record"] == "machine":
+    if kept and kept[-1].get("record") == "machine":
         kept.pop()
     return _lines(kept)
+
+
+def _records_of(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the records in a file of them; lines that are something else, one cut short say, are skipped."""
+    with suppress(FileNotFoundError):
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            with suppress(ValueError):
+                record = json.loads(line)
+                if isinstance(record, dict):
+                    yield record
 
 
 def _missed(experiment: str, job: Options) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
@@ -158,6 +159,19 @@ def test_records_of_cases_that_are_not_run_again_stay(monkeypatch, tmp_path):
     last = [("machine", "", 7), ("solver", "b", 7), ("verdict", "", None)]
     assert kept("--seed", "7", "--preset", "other") == [*first[:2], *last]
     assert kept("--seed", "7", "--preset", "other") == [*first[:2], *last]
+
+
+def test_lines_that_are_no_records_are_left_out_and_hide_neither_verdict_nor_other_cases(
+    monkeypatch, tmp_path
+):
+    monkeypatch.setattr("matfree_hier.bench.__main__.load_runner", lambda _: lambda job: ["a: missed."])
+    path = tmp_path / "solvers.jsonl"
+    earlier = ['{"record": "machine", "seed": 5}', '{"record": "solver", "case": "old"}', '{"case": ["odd"]}']
+    path.write_bytes("\n".join([*earlier, "3", "[]", "null", '{"record": "sol', ""]).encode() + b"\xff\n")
+    assert command(["solvers", "--preset", "quick", "--out", str(tmp_path)]) == MISSED
+    first, solver, odd, ours, verdict = records(path.read_text())
+    assert [first, solver, odd] == [json.loads(line) for line in earlier]
+    assert (ours["record"], verdict["missed"]) == ("machine", ["a: missed."])
 
 
 def test_versions_lists_what_is_measured(capsys):
