@@ -12,7 +12,7 @@ import hashlib
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -185,6 +185,16 @@ def run_grid(grid: Grid, options: Options) -> list[str]:
     GridInterrupted
         On Ctrl-C.
     """
+    try:
+        return _run_all(grid, options)
+    except GridInterrupted:
+        raise
+    except KeyboardInterrupt:  # of what comes after the entries
+        msg = f"{grid.name}: all entries computed are kept"
+        raise GridInterrupted(msg) from None
+
+
+def _run_all(grid: Grid, options: Options) -> list[str]:
     kept = options.out / grid.name
     kept.mkdir(exist_ok=True)
     records = read_about(kept / "about.json")
@@ -271,15 +281,19 @@ def _computed(grid: Grid, name: str, case: Case, options: Options) -> tuple[list
                 made.append(how)
                 bar.update(computed=fresh)
         except KeyboardInterrupt:
-            msg = f"{grid.name} {name}: {len(entries)} of {len(keys)} entries are kept"
+            msg = f"{grid.name} {name}: {_count_kept(run, keys)}"
             raise GridInterrupted(msg) from None
         except (MemoryError, NotConverged, ChildError) as error:
-            msg = f"{len(entries)} of {len(keys)} entries are kept: {_words(error)}"
+            msg = f"{_count_kept(run, keys)}: {_words(error)}"
             raise _NoResultError(msg) from error
         finally:
             run.commit()
     _warn_of_other_code(grid, name, made, options)
     return entries, case_record(case, first, made, where or this_machine())
+
+
+def _count_kept(run: RunFile, keys: Collection[str]) -> str:
+    return f"{sum(map(run.has, keys))} of {len(keys)} entries are kept"
 
 
 class _Commits:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import numpy as np
@@ -245,6 +246,29 @@ def test_an_interrupted_grid_says_what_to_type_and_goes_on_to_the_same_table(squ
     assert squares.computed == [(2, 11), (3, 10), (3, 11)]
     tables = [(tmp_path / name / "squares" / "tiny.csv").read_bytes() for name in ("whole", "cut")]
     assert tables[0] == tables[1]
+
+
+def test_an_interrupted_grid_counts_the_entries_that_are_in_the_file_wherever_they_come(
+    squares, tmp_path, capsys
+):
+    start(tmp_path)
+    squares.case["seeds"] = 3
+    squares.stop_at = (1, 12)
+    assert start(tmp_path) == INTERRUPTED
+    assert "squares tiny: 6 of 9 entries are kept; to resume" in capsys.readouterr().err
+    squares.fail_at, squares.stop_at = ((1, 12), MemoryError()), None
+    assert start(tmp_path) == MISSED
+    assert "tiny: no result, 6 of 9 entries are kept: out of memory." in capsys.readouterr().err
+
+
+def test_a_grid_interrupted_after_its_entries_says_that_they_are_kept(squares, tmp_path, capsys, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(squares, "grid", replace(squares.grid, summarise=interrupted))
+    assert start(tmp_path) == INTERRUPTED
+    message = capsys.readouterr().err
+    assert "squares: all entries computed are kept; to resume, type: python -m matfree_hier.bench" in message
 
 
 def test_a_finished_grid_computes_nothing_again(squares, tmp_path):
