@@ -180,18 +180,54 @@ def test_another_preset_leaves_what_the_first_one_wrote(squares, tmp_path):
     assert about(tmp_path)["presets"].keys() == {"default", "large", "other"}
     page = (tmp_path / "squares.html").read_text()
     assert page.index("<h2>more</h2>") < page.index("<h2>tiny</h2>")
-    assert page.count("data:image/svg+xml") == 2
 
 
-def test_cases_of_other_code_leave_the_page_and_are_computed_anew(squares, tmp_path, monkeypatch, capsys):
+def test_cases_of_other_code_stay_on_the_page_and_are_computed_anew(squares, tmp_path, monkeypatch):
     start(tmp_path)
     monkeypatch.setattr(grid, "code_digest", lambda _: "other")
     assert start(tmp_path, "--preset", "other") == DONE
-    assert "tiny is not on the page any more" in capsys.readouterr().out
-    assert "<h2>tiny</h2>" not in (tmp_path / "squares.html").read_text()
+    assert "<h2>tiny</h2>" in (tmp_path / "squares.html").read_text()
     squares.computed.clear()
     start(tmp_path)
     assert len(squares.computed) == 6
+
+
+def test_a_case_that_is_not_run_again_is_shown_as_it_was_stored(squares, tmp_path):
+    start(tmp_path)
+    whole = section(tmp_path, "tiny")
+    start(tmp_path, "--preset", "other")
+    figure = whole[whole.index("<figure>") : whole.index("</figure>\n") + len("</figure>\n")]
+    assert section(tmp_path, "tiny") == whole.replace(figure, "")  # whose columns make none of the report's
+    with RunFile(tmp_path / "squares.h5", "tiny") as run:
+        run.save("table", {name: np.arange(1.0, 5.0) for name in ("varied", "size", "seconds")})
+    start(tmp_path, "--preset", "other")
+    assert 'alt="times"' in section(tmp_path, "tiny")
+
+
+def section(out, name):
+    page = (out / "squares.html").read_text()
+    return page.partition(f"<h2>{name}</h2>")[2].partition("<h2>")[0]
+
+
+def test_a_stored_case_is_shown_though_the_experiment_reads_it_no_more(squares, tmp_path):
+    start(tmp_path)
+    del squares.case["sizes"]
+    with RunFile(tmp_path / "squares.h5", "tiny") as run:
+        about = run.load("about")
+        old = json.loads(about["record"])
+        del old["parameters"]["sizes"], old["checks"], old["presets"]
+        about.pop("lines")
+        run.save("about", about | {"record": json.dumps(old | {"threads": [1, 10_000]})})
+    assert start(tmp_path, "--preset", "other") == DONE
+    assert '<td class="text">threads</td><td class="text">1, 10000</td>' in section(tmp_path, "tiny")
+
+
+def test_a_case_that_was_never_completed_is_not_on_the_page_of_others(squares, tmp_path):
+    squares.stop_at = (2, 11)
+    start(tmp_path)
+    assert start(tmp_path, "--preset", "other") == DONE
+    assert section(tmp_path, "more")
+    assert not section(tmp_path, "tiny")
 
 
 def test_entries_made_before_the_package_changed_are_told_apart(squares, tmp_path, monkeypatch, capsys):
