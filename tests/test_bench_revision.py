@@ -33,7 +33,7 @@ def digest_of(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
 
     def digest(code):
-        for cached in (revision._tree, revision._definitions, revision._modules):
+        for cached in (revision._tree, revision._definitions, revision._modules, revision._renamed):
             cached.cache_clear()
         sys.modules.pop("made_up", None)
         (tmp_path / "made_up.py").write_text(code)
@@ -76,6 +76,31 @@ def test_definitions_are_found_through_modules_names_in_text_and_partial_functio
     } <= used.keys()
     assert f"{bench}.limits.summarise" not in used
     assert {f"{bench}.mpi.products", f"{bench}.mpi.divided"} <= revision.definitions_used(mpi.compute).keys()
+
+
+@pytest.mark.parametrize(
+    ("line", "call"),
+    [
+        ("from matfree_hier.bench.recover import rate as speed", "speed(point)"),
+        ("from matfree_hier.bench import recover as other", "other.rate(point)"),
+        ("import matfree_hier.bench.recover", "matfree_hier.bench.recover.rate(point)"),
+        ("import matfree_hier.bench.recover as other", "other.rate(point)"),
+    ],
+)
+@pytest.mark.parametrize("inside", [False, True])
+def test_definitions_are_found_however_they_are_imported(digest_of, line, call, inside):
+    code = CODE.replace("helper(point)  # at once", f"helper({call})")
+    place = "    return helper" if inside else "SIZE = 3"
+    code = code.replace(place, f"{'    ' if inside else ''}{line}\n{place}")
+    digest_of(code)
+    used = revision.definitions_used(sys.modules["made_up"].compute)
+    assert {"made_up.helper", "matfree_hier.bench.recover.rate"} <= used.keys()
+
+
+@pytest.mark.parametrize("line", ["import matfree_hier.bench", "from matfree_hier import bench"])
+def test_an_import_of_the_whole_bench_is_refused(digest_of, line):
+    with pytest.raises(ValueError, match="`made_up` must import modules of"):
+        digest_of(CODE.replace("SIZE = 3", f"{line}\n\nSIZE = 3"))
 
 
 def test_the_digest_of_the_package_is_short_and_does_not_change():
