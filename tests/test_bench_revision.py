@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import importlib
+import shutil
 import sys
 from functools import partial
+from pathlib import Path
 
 import pytest
 
+import matfree_hier
 from matfree_hier.bench import limits, links, mpi, recovery, revision
 
 CODE = '''"""About it."""
@@ -103,8 +106,40 @@ def test_an_import_of_the_whole_bench_is_refused(digest_of, line):
         digest_of(CODE.replace("SIZE = 3", f"{line}\n\nSIZE = 3"))
 
 
-def test_the_digest_of_the_package_is_short_and_does_not_change():
-    digest = revision.package_digest()
-    assert len(digest) == revision.LENGTH
+@pytest.fixture
+def copied(tmp_path, monkeypatch):
+    """Return the folder of a copy of the package, and the digest as that of the copy."""
+    whole = Path(matfree_hier.__file__).parent
+    copy = tmp_path / "matfree_hier"
+    shutil.copytree(whole, copy, ignore=shutil.ignore_patterns("__pycache__", "results"))
+    expected = revision.package_digest()
+    monkeypatch.setattr(matfree_hier, "__file__", str(copy / "__init__.py"))
+
+    def digest():
+        revision.package_digest.cache_clear()
+        return revision.package_digest()
+
+    assert digest() == expected
+    yield copy, digest
     revision.package_digest.cache_clear()
-    assert revision.package_digest() == digest
+
+
+def append(path, text="\nMORE = 1\n"):
+    path.write_text((path.read_text() if path.exists() else "") + text)
+
+
+@pytest.mark.parametrize("name", ["packing.py", "theory/__init__.py", "kernels/plan.py", "new.py"])
+def test_the_digest_of_the_package_is_short_and_changes_with_each_of_its_modules(copied, name):
+    folder, digest = copied
+    before = digest()
+    assert len(before) == revision.LENGTH
+    append(folder / name)
+    assert digest() != before
+
+
+def test_the_digest_of_the_package_does_not_change_with_the_bench_or_with_data(copied):
+    folder, digest = copied
+    before = digest()
+    for name in ("bench/grid.py", "bench/new.py", "notes.txt"):
+        append(folder / name)
+    assert digest() == before
