@@ -340,11 +340,12 @@ def _where(record: Mapping[str, Any]) -> dict[str, Any] | None:
 def _warn_of_other_code(grid: Grid, name: str, made: Sequence[Made], options: Options) -> None:
     others = sum(entry.source != package_digest() for entry in made)
     if others:
-        print(
+        msg = (
             f"{grid.name} {name}: {others} of {len(made)} entries were made before the package "
-            f"was changed; to compute all anew, remove {_run_file(grid, options)} or choose another --out.",
-            file=sys.stderr,
+            f"was changed; to compute all anew, remove {_run_file(grid, options)} or choose another --out."
         )
+        with suppress(BrokenPipeError):  # of `2>&1 | head`
+            print(msg, file=sys.stderr)
 
 
 def _sections_of_others(grid: Grid, options: Options) -> list[Section]:

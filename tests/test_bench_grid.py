@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -240,6 +242,21 @@ def test_entries_made_before_the_package_changed_are_told_apart(squares, tmp_pat
     assert len(squares.computed) == 3
     assert "squares tiny: 6 of 9 entries were made before the package was changed" in capsys.readouterr().err
     assert about(tmp_path)["cases"]["tiny"]["source"] == sorted(["0123", package_digest()])
+
+
+def test_a_reader_of_all_that_is_said_who_leaves_early_does_not_end_a_grid(squares, tmp_path, monkeypatch):
+    class Closed(io.StringIO):
+        def write(self, _):
+            raise BrokenPipeError
+
+    start(tmp_path)
+    squares.case["largest"] = 19
+    monkeypatch.setattr(grid, "package_digest", lambda: "0123")
+    for stream in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, stream, Closed())
+    (tmp_path / "squares.html").unlink()
+    assert start(tmp_path) == MISSED
+    assert section(tmp_path, "tiny")
 
 
 @pytest.mark.parametrize(
