@@ -152,13 +152,18 @@ def experiment_help(experiment: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    status = _ended(list(sys.argv[1:] if arguments is None else arguments))
     try:
-        status = _command(given)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of our output, `head` say, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return DONE
+    return status
+
+
+def _ended(given: Sequence[str]) -> int:
+    """Run the command, say why it ended if it was not done, and return its exit status."""
+    try:
+        return _command(given)
     except RunFileError as error:
         return _refuse(str(error))
     except OSError as error:
@@ -169,7 +174,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         how = f"{stop}; to resume, type" if isinstance(stop, GridInterrupted) else "to run it again"
         print(f"{PROGRAM}: interrupted; {how}: {again}", file=sys.stderr)
         return INTERRUPTED
-    return status
 
 
 def _refuse(sentence: str) -> int:
@@ -181,11 +185,11 @@ def _command(arguments: Sequence[str]) -> int:
     parser = build_parser()
     options = parser.parse_args(arguments)
     if options.versions:
-        print("\n".join(f"{name} {version}" for name, version in versions().items()))
-        print(f"source {package_digest()}")
+        found = versions() | {"source": package_digest()}
+        _show("\n".join(f"{name} {version}" for name, version in found.items()))
         return DONE
     if options.help and options.experiment is None:
-        print(parser.format_help(), end="")
+        _show(parser.format_help().rstrip("\n"))
         return DONE
     experiment = DEFAULT_EXPERIMENT if options.experiment is None else options.experiment
     try:
@@ -195,7 +199,7 @@ def _command(arguments: Sequence[str]) -> int:
     except ValueError as error:
         return _refuse(str(error))
     if options.help:
-        print(experiment_help(experiment))
+        _show(experiment_help(experiment))
         return DONE
     job = Options(
         cases=cases,
@@ -207,6 +211,11 @@ def _command(arguments: Sequence[str]) -> int:
     )
     with _terminate_as_interrupt():
         return _run(experiment, options.preset, job)
+
+
+def _show(text: str) -> None:
+    with suppress(BrokenPipeError):  # `main` closes what is left of it
+        print(text)
 
 
 def _make_folder(path: Path) -> None:
@@ -248,8 +257,9 @@ def _run(experiment: str, preset: str, job: Options) -> int:
         job.emit({"record": "verdict", "experiment": experiment, "passed": not missed, "missed": missed})
     finally:  # what was measured before an interruption is kept
         path.write_text("".join([*_of_other_cases(path, job), *_lines(job.records)]), encoding="utf-8")
-    for sentence in missed:
-        print(f"{PROGRAM} {experiment}: {sentence}", file=sys.stderr)
+    with suppress(BrokenPipeError):  # of `2>&1 | head`; the status tells it as well
+        for sentence in missed:
+            print(f"{PROGRAM} {experiment}: {sentence}", file=sys.stderr)
     return MISSED if missed else DONE
 
 
@@ -259,21 +269,28 @@ def _lines(records: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _of_other_cases(path: Path, job: Options) -> list[str]:
     """Return what earlier runs wrote of cases that this one has no records of, with their machines."""
-    records: list[dict[str, Any]] = []
-    with suppress(FileNotFoundError, ValueError):
-        records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    mine = {record["case"] for record in job.records if "case" in record}
+    mine = [record["case"] for record in job.records if "case" in record]
     kept: list[dict[str, Any]] = []
-    for record in records:
+    for record in _records_of(path):
         if record.get("record") == "machine":
-            if kept and kept[-1]["record"] == "machine":
+            if kept and kept[-1].get("record") == "machine":
                 kept.pop()  # nothing of that run is left
             kept.append(record)
         elif "case" in record and record["case"] not in mine:
             kept.append(record)
-    if kept and kept[-1]["record"] == "machine":
+    if kept and kept[-1].get("record") == "machine":
         kept.pop()
     return _lines(kept)
+
+
+def _records_of(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the records in a file of them; lines that are something else, one cut short say, are skipped."""
+    with suppress(FileNotFoundError):
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            with suppress(ValueError):
+                record = json.loads(line)
+                if isinstance(record, dict):
+                    yield record
 
 
 def _missed(experiment: str, job: Options) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 import tomllib
+from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib import import_module
@@ -75,11 +76,15 @@ class Options:
         """Keep a record for the file of this run; with --json, print it as one line."""
         self.records.append(record)
         if self.as_json:
-            print(to_json(record), file=self.stream, flush=True)
+            self._print(to_json(record))
 
     def say(self, text: str = "") -> None:
         """Print a line of the report; nothing with --json."""
         if not self.as_json:
+            self._print(text)
+
+    def _print(self, text: str) -> None:
+        with suppress(BrokenPipeError):  # a reader that has seen enough, `head` say, does not end the run
             print(text, file=self.stream, flush=True)
 
 

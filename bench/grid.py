@@ -12,7 +12,7 @@ import hashlib
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -151,6 +151,11 @@ def columns_of(rows: Sequence[Row]) -> dict[str, Any]:
     return {name: np.array([row[name] for row in rows]) for name in rows[0]}
 
 
+def rows_of(columns: Mapping[str, Any]) -> list[Row]:
+    """Return the lines of a table that `columns_of` was called on."""
+    return [dict(zip(columns, line, strict=True)) for line in zip(*columns.values(), strict=True)]
+
+
 def solved(result: EigenResult) -> EigenResult:
     """Return a solve that reached what it was asked for; hand an interruption on, which solves catch.
 
@@ -172,8 +177,8 @@ def run_grid(grid: Grid, options: Options) -> list[str]:
     Written to the folder `options.out`: the run file ``NAME.h5``, a run for each scenario; the page
     ``NAME.html``; and in the folder ``NAME`` what is worth keeping, ``SCENARIO.csv``, ``SCENARIO-TABLE.csv``,
     ``SCENARIO.txt`` (what is printed), ``SCENARIO-FIGURE.png`` and ``about.json`` (how each scenario was
-    made). Scenarios that an earlier run left there stay, on the page as well if the run file has all their
-    entries.
+    made). Scenarios that an earlier run left there stay, on the page as they were stored, whichever code made
+    them.
 
     A scenario that runs out of memory or misses an accuracy on its way has no result: it is missed, its
     entries so far are kept, and the others go on.
@@ -185,6 +190,16 @@ def run_grid(grid: Grid, options: Options) -> list[str]:
     GridInterrupted
         On Ctrl-C.
     """
+    try:
+        return _run_all(grid, options)
+    except GridInterrupted:
+        raise
+    except KeyboardInterrupt:  # of what comes after the entries
+        msg = f"{grid.name}: all entries computed are kept"
+        raise GridInterrupted(msg) from None
+
+
+def _run_all(grid: Grid, options: Options) -> list[str]:
     kept = options.out / grid.name
     kept.mkdir(exist_ok=True)
     records = read_about(kept / "about.json")
@@ -217,7 +232,7 @@ def run_grid(grid: Grid, options: Options) -> list[str]:
             for table_name, rows in summary.tables.items():
                 run.save(f"{TABLE}-{table_name}", columns_of(rows))
             about = {"experiment": grid.name, "scenario": to_json(case), "versions": record["versions"]}
-            run.save(ABOUT, about | {"record": to_json(record)})
+            run.save(ABOUT, about | {"record": to_json(record), "lines": json.dumps(list(summary.lines))})
         records[name] = record
         totals = write_about(kept / "about.json", grid.name, records, options.presets)
     sections += _sections_of_others(grid, options)
@@ -271,15 +286,19 @@ def _computed(grid: Grid, name: str, case: Case, options: Options) -> tuple[list
                 made.append(how)
                 bar.update(computed=fresh)
         except KeyboardInterrupt:
-            msg = f"{grid.name} {name}: {len(entries)} of {len(keys)} entries are kept"
+            msg = f"{grid.name} {name}: {_count_kept(run, keys)}"
             raise GridInterrupted(msg) from None
         except (MemoryError, NotConverged, ChildError) as error:
-            msg = f"{len(entries)} of {len(keys)} entries are kept: {_words(error)}"
+            msg = f"{_count_kept(run, keys)}: {_words(error)}"
             raise _NoResultError(msg) from error
         finally:
             run.commit()
     _warn_of_other_code(grid, name, made, options)
     return entries, case_record(case, first, made, where or this_machine())
+
+
+def _count_kept(run: RunFile, keys: Collection[str]) -> str:
+    return f"{sum(map(run.has, keys))} of {len(keys)} entries are kept"
 
 
 class _Commits:
@@ -321,15 +340,16 @@ def _where(record: Mapping[str, Any]) -> dict[str, Any] | None:
 def _warn_of_other_code(grid: Grid, name: str, made: Sequence[Made], options: Options) -> None:
     others = sum(entry.source != package_digest() for entry in made)
     if others:
-        print(
+        msg = (
             f"{grid.name} {name}: {others} of {len(made)} entries were made before the package "
-            f"was changed; to compute all anew, remove {_run_file(grid, options)} or choose another --out.",
-            file=sys.stderr,
+            f"was changed; to compute all anew, remove {_run_file(grid, options)} or choose another --out."
         )
+        with suppress(BrokenPipeError):  # of `2>&1 | head`
+            print(msg, file=sys.stderr)
 
 
 def _sections_of_others(grid: Grid, options: Options) -> list[Section]:
-    """Return the sections of scenarios that earlier runs completed, drawn again from their entries."""
+    """Return the sections of scenarios that earlier runs completed, from what these stored."""
     with suppress(FileNotFoundError), RunFile(_run_file(grid, options), mode="r") as file:
         names = [name for name in file.names() if name not in options.cases]
         return [section for name in names if (section := _stored_section(grid, name, options)) is not None]
@@ -337,19 +357,28 @@ def _sections_of_others(grid: Grid, options: Options) -> list[Section]:
 
 
 def _stored_section(grid: Grid, name: str, options: Options) -> Section | None:
-    """Return the section of a completed scenario; None if entries are missing or of other code."""
+    """Return the section of a scenario as it was stored; None if it was not completed.
+
+    Nothing is asked of the experiment: its code may know the scenario no more.
+    """
+    # Not for the processes of measurements, which import this module: they would load the estimator.
+    from matfree_hier.report.pages import table_figures
+    from matfree_hier.report.runs import record_of
+
     with RunFile(_run_file(grid, options), name, mode="r") as run:
-        record = json.loads(run.load(ABOUT).get("record", "{}")) if run.has(ABOUT) else {}
-        if "parameters" not in record:
-            return None
-        case = record["parameters"]
-        with _kernel_threads(int(np.max(record["threads"]))):  # a point may hold them
-            keys = _keys(grid, case, record["first_seed"])
-        if not all(map(run.has, keys)):
-            options.say(f"\n{name} is not on the page any more: its entries were made by other code.")
-            return None
-        entries = [_loaded(run, key, *decides)[0] for key, decides in keys.items()]
-    return _section(name, case, grid.summarise(case, entries), record)
+        groups = {group: run.load(group) for group in run.groups() if not group.startswith(ENTRY)}
+    record = record_of(groups)
+    if TABLE not in groups or "parameters" not in record:
+        return None
+    figures, notes = table_figures(groups)
+    lines = json.loads(groups[ABOUT].get("lines", "[]"))
+    tables = {
+        group.removeprefix(f"{TABLE}-"): rows_of(columns)
+        for group, columns in groups.items()
+        if group.startswith(f"{TABLE}-")
+    }
+    summary = Summary(rows_of(groups[TABLE]), [*lines, *notes], figures=figures, tables=tables)
+    return _section(name, record["parameters"], summary, record)
 
 
 def _digest(experiment: str, point: Point, seed: int, code: str) -> str:
@@ -428,7 +457,7 @@ def _section(name: str, case: Case, summary: Summary, record: Mapping[str, Any])
         title=name,
         parameters={**case, **how_made(record)},
         lines=summary.lines,
-        checks=[(str(check), check.met) for check in summary.checks],
+        checks=[(check_sentence(**check), check["met"]) for check in record.get("checks", ())],
         figures=summary.figures,
         tables={"results": Table.of(summary.rows)}
         | {name: Table.of(rows) for name, rows in summary.tables.items()},

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+TIMES = ("seconds", "processor_seconds")
+
+
 class Made(NamedTuple):
     """How an entry was made.
 
@@ -132,11 +135,18 @@ def sentence(record: Mapping[str, Any]) -> str:
 
 
 def read_about(path: Path) -> dict[str, Any]:
-    """Return the records of the cases in ``about.json``; none if there is no such file or it is of old."""
-    with suppress(FileNotFoundError, ValueError, KeyError, TypeError):
-        cases: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["cases"]
-        return cases
+    """Return the records of the cases in ``about.json``; none if there is no such file or it is of old.
+
+    What is no record of a case, with the times it took, is skipped.
+    """
+    with suppress(FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
+        cases = json.loads(path.read_text(encoding="utf-8"))["cases"].items()
+        return {name: case for name, case in cases if _has_times(case)}
     return {}
+
+
+def _has_times(case: Any) -> bool:
+    return isinstance(case, dict) and all(isinstance(case.get(key), int | float) for key in TIMES)
 
 
 def write_about(
@@ -146,7 +156,7 @@ def write_about(
     totals = {
         preset: {
             "cases": len(names),
-            **{key: round(sum(cases[n][key] for n in names), 3) for key in ("seconds", "processor_seconds")},
+            **{key: round(sum(cases[n][key] for n in names), 3) for key in TIMES},
         }
         for preset, names in presets.items()
         if set(names) <= cases.keys()

@@ -24,7 +24,8 @@ def code_digest(function: Callable[..., Any]) -> str:
     """Return a digest of a function and of the definitions of the bench that it uses, however far away.
 
     Comments, docstrings and layout do not count; nor does the package outside the bench, for which there is
-    `package_digest`.
+    `package_digest`. Code is compared as `ast.unparse` writes it, which is not the same text in every version
+    of Python: another one may compute results anew.
     """
     used = definitions_used(function)
     return _digest(f"{name} {used[name]}" for name in sorted(used))
@@ -35,7 +36,13 @@ def definitions_used(function: Callable[..., Any]) -> dict[str, str]:
 
     Names are looked up, also those within text such as ``"matfree_hier.bench.recover:rate"``, in the
     function's module and in the modules of the bench that this one names. A name that means something else
-    there adds a definition too many, never one too few.
+    there adds a definition too many, never one too few. A name that an import gives (``from
+    matfree_hier.bench.recover import rate as speed``) stands for what it is called where it is defined.
+
+    Raises
+    ------
+    ValueError
+        If a module imports the bench as a whole or relatively: what it uses then cannot be told.
     """
     while isinstance(function, partial):
         function = function.func
@@ -50,6 +57,11 @@ def definitions_used(function: Callable[..., Any]) -> dict[str, str]:
         words = set().union(*map(_words, definitions))
         for other in (module, *_modules(module)):
             todo += [(other, word) for word in words & _definitions(other).keys()]
+        todo += [
+            (other, original)
+            for word, other, original in _renamed(module)
+            if word in words and original in _definitions(other)
+        ]
     return used
 
 
@@ -114,13 +126,35 @@ def _modules(module: str) -> set[str]:
     """Return the modules of the bench that a module imports, anywhere, or names in text."""
     found = set()
     for node in ast.walk(_tree(module)):
-        if isinstance(node, ast.ImportFrom) and node.module == BENCH:
-            found |= {f"{BENCH}.{alias.name}" for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            found.add(node.module)
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+            _refuse_whole(module, BENCH in names)
+            found.update(names)
+        elif isinstance(node, ast.ImportFrom):
+            names = [alias.name for alias in node.names]
+            _refuse_whole(module, node.level > 0 or (f"{node.module}.bench" == BENCH and "bench" in names))
+            found |= {f"{BENCH}.{name}" for name in names} if node.module == BENCH else {str(node.module)}
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             found |= set(re.findall(rf"{re.escape(BENCH)}\.\w+", node.value))
     return {name for name in found if name.startswith(f"{BENCH}.") and importlib.util.find_spec(name)}
+
+
+def _refuse_whole(module: str, whole: bool) -> None:
+    if whole:
+        msg = f"`{module}` must import modules of {BENCH} by their full names."
+        raise ValueError(msg)
+
+
+@cache
+def _renamed(module: str) -> set[tuple[str, str, str]]:
+    """Return what a module imports under a name of its own: that name, whose it is, and its name there."""
+    return {
+        (alias.asname, node.module, alias.name)
+        for node in ast.walk(_tree(module))
+        if isinstance(node, ast.ImportFrom) and node.module in _modules(module)
+        for alias in node.names
+        if alias.asname is not None
+    }
 
 
 def _words(definition: ast.stmt) -> set[str]:

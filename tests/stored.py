@@ -46,7 +46,7 @@ VALUES: dict[str, Any] = {
         "b": np.bool_(True),
         "t": np.datetime64(5, "s"),
     },
-    "text": {"": "no"} and {"plain": "krylov", "empty": "", "greek": "λ = 1/√2\n", "long": "x" * 100_000},
+    "text": {"plain": "krylov", "empty": "", "greek": "λ = 1/√2\n", "long": "x" * 100_000},
     "names": ["dep_delay", "", "température"],
     "no names": [],
     "nested": {"deeper": {"deepest": np.arange(3), "order": ["z", "a"]}, "empty": {}},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
@@ -87,6 +88,31 @@ def test_a_reader_that_leaves_early_causes_no_traceback():
     assert (job.returncode, err) == (DONE, b"")
 
 
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_a_reader_that_leaves_early_neither_ends_an_experiment_nor_changes_its_status(tmp_path, more):
+    code = """
+import sys
+from matfree_hier.bench import __main__ as bench
+def run(job):
+    for line in range(20_000):
+        job.say(f"line {line}")
+        job.emit({"record": "solver", "case": "a", "line": line})
+    (job.out / "last.csv").write_text("done")
+    return ["a: missed."]
+bench.load_runner = lambda _: run
+sys.exit(bench.main(sys.argv[1:]))
+"""
+    arguments = ["solvers", "--preset", "quick", "--out", str(tmp_path), *more]
+    job = subprocess.Popen(
+        [sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    job.stdout.close()
+    _, err = job.communicate(timeout=100)
+    assert (job.returncode, err) == (MISSED, "python -m matfree_hier.bench solvers: a: missed.\n")
+    assert (tmp_path / "last.csv").read_text() == "done"
+    assert records((tmp_path / "solvers.jsonl").read_text())[-1]["missed"] == ["a: missed."]
+
+
 def test_a_file_in_the_way_is_a_sentence_and_exit_status_2(monkeypatch, tmp_path, capsys):
     def in_the_way(job):
         (job.out / "kept").write_text("")
@@ -133,6 +159,19 @@ def test_records_of_cases_that_are_not_run_again_stay(monkeypatch, tmp_path):
     last = [("machine", "", 7), ("solver", "b", 7), ("verdict", "", None)]
     assert kept("--seed", "7", "--preset", "other") == [*first[:2], *last]
     assert kept("--seed", "7", "--preset", "other") == [*first[:2], *last]
+
+
+def test_lines_that_are_no_records_are_left_out_and_hide_neither_verdict_nor_other_cases(
+    monkeypatch, tmp_path
+):
+    monkeypatch.setattr("matfree_hier.bench.__main__.load_runner", lambda _: lambda job: ["a: missed."])
+    path = tmp_path / "solvers.jsonl"
+    earlier = ['{"record": "machine", "seed": 5}', '{"record": "solver", "case": "old"}', '{"case": ["odd"]}']
+    path.write_bytes("\n".join([*earlier, "3", "[]", "null", '{"record": "sol', ""]).encode() + b"\xff\n")
+    assert command(["solvers", "--preset", "quick", "--out", str(tmp_path)]) == MISSED
+    first, solver, odd, ours, verdict = records(path.read_text())
+    assert [first, solver, odd] == [json.loads(line) for line in earlier]
+    assert (ours["record"], verdict["missed"]) == ("machine", ["a: missed."])
 
 
 def test_versions_lists_what_is_measured(capsys):

@@ -58,9 +58,19 @@ def test_a_preset_is_summed_up_once_all_its_cases_are_on_record(tmp_path):
     assert record.read_about(path) == cases
 
 
-@pytest.mark.parametrize("text", [None, "", "{", "[]", json.dumps({"processor": "a"})])
+@pytest.mark.parametrize("text", [None, "", "{", "[]", json.dumps({"processor": "a"}), '{"cases": ["a"]}'])
 def test_a_record_that_is_not_there_or_of_another_kind_counts_as_none(tmp_path, text):
     path = tmp_path / "about.json"
     if text is not None:
         path.write_text(text)
     assert record.read_about(path) == {}
+
+
+@pytest.mark.parametrize("old", [{"seeds": 1}, made_by(FIRST) | {"seconds": None}, "a", None])
+def test_a_case_on_record_without_its_times_is_skipped(tmp_path, old):
+    path = tmp_path / "about.json"
+    path.write_text(json.dumps({"cases": {"a": made_by(FIRST), "old": old}}))
+    cases = record.read_about(path)
+    assert cases == {"a": made_by(FIRST)}
+    presets = {"quick": ["a"], "both": ["a", "old"]}
+    assert record.write_about(path, "squares", cases, presets).keys() == {"quick"}
