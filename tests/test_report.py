@@ -357,17 +357,35 @@ def test_a_density_marks_the_tails_of_the_first_seed_and_names_samples_by_size()
     assert few.get_ylabel() == "n = 100 = 6.67 D\ndensity"
 
 
-def test_a_deviation_of_overlaps_is_not_drawn_as_one_of_errors():
-    table = {
-        "variant": ["a", "a"],
-        "n": [1, 2],
-        "relative_mse": [0.5, 0.4],
-        "overlap": [0.1, 0.2],
-        "sd": [0.3, 0.3],
-    }
-    for draw, height in ((report.plot_errors, 0.0), (report.plot_overlaps, 0.6)):
-        bar = draw({"table": table}).axes[0].collections[0].get_segments()[0]
-        assert np.ptp(bar[:, 1]) == pytest.approx(height)
+def bar_of(figure):
+    return np.ptp(figure.axes[0].collections[0].get_segments()[0][:, 1])
+
+
+@pytest.mark.parametrize(
+    ("column", "of_error", "of_overlap"), [("relative_mse_sd", 0.4, 0), ("overlap_sd", 0, 0.4), ("sd", 0, 0)]
+)
+def test_deviations_are_drawn_of_the_value_that_their_column_names(column, of_error, of_overlap):
+    error, overlap = {"relative_mse": [0.5, 0.4]}, {"overlap": [0.3, 0.4]}
+    table = {"variant": ["a", "a"], "n": [1, 2], column: [0.2, 0.2]}
+    both = {"table": table | error | overlap}
+    assert bar_of(report.plot_errors(both)) == pytest.approx(of_error)
+    assert bar_of(report.plot_overlaps(both)) == pytest.approx(of_overlap)
+
+
+def test_a_bare_deviation_is_of_the_only_value_that_a_table_has():
+    table = {"variant": ["a", "a"], "n": [1, 2], "sd": [0.2, 0.2]}
+    assert bar_of(report.plot_errors({"table": table | {"relative_mse": [0.5, 0.4]}})) == pytest.approx(0.4)
+    assert bar_of(report.plot_overlaps({"table": table | {"overlap": [0.5, 0.4]}})) == pytest.approx(0.4)
+
+
+def test_what_has_no_value_is_not_in_the_legend():
+    table = {"model": ["rbf", "rbf", "paper", "paper"], "n": [1, 2, 1, 2], "gamma": [0.4, 0.4, 1.0, 1.0]}
+    values = [np.nan, np.nan, 0.5, np.nan]
+    for draw, value in ((report.plot_errors, "relative_mse"), (report.plot_overlaps, "overlap")):
+        (axes,) = draw({"table": table | {value: values}}).axes
+        assert [text.get_text() for text in axes.get_legend().get_texts()] == ["paper"]
+        with pytest.raises(RunFileError, match=f"needs a value in the column `{value}`; all are NaN"):
+            draw({"table": table | {value: [np.nan] * 4}})
 
 
 def test_what_is_shown_cannot_become_markup():
