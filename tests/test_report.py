@@ -153,7 +153,7 @@ def test_a_table_becomes_an_array_whatever_the_order_of_its_lines():
 
 def test_a_table_with_a_line_missing_or_twice_is_refused():
     for lines in (slice(1, None), [0, 0, 2, 3, 4, 5, 6, 7]):
-        with pytest.raises(RunFileError, match="one line for each of 2 seeds, 2 numbers of samples and 2"):
+        with pytest.raises(RunFileError, match="one line for each of 2 seeds, 2 sample sizes and 2 features"):
             report.grid_of({name: column[lines] for name, column in TABLE.items()}, "overlap")
 
 
@@ -277,9 +277,33 @@ def test_columns_of_different_length_are_refused():
         report.plot_peers({"table": {"route": [], "seconds": []}})
     with pytest.raises(RunFileError, match="must have one length, at least 1, got a 2, b 1"):
         _table_section({"table": {"a": [1, 2], "b": [1]}})
+    with pytest.raises(RunFileError, match=r"must have one axis, got `n` of shape \(\)"):
+        _table_section({"table": {"n": 3}})
+    with pytest.raises(RunFileError, match=r"must have one axis, got `a` of shape \(2, 2\)"):
+        _table_section({"table": {"a": np.ones((2, 2))}})
+
+
+def test_a_transition_by_size_has_every_size_at_every_ratio_once():
     uneven = {name: column[:3] for name, column in SMOOTHING.items()}
-    with pytest.raises(RunFileError, match="one line for each of 2 sizes and 2 ratios"):
-        report.plot_smoothing({"table": uneven})
+    twice = SMOOTHING | {"n_packed": [1, 1, 2, 2], "ratio": [1, 1, 1, 2]}
+    for table, lines in ((uneven, 3), (twice, 4)):
+        with pytest.raises(RunFileError, match=f"of 2 sizes and 2 ratios, got {lines} lines"):
+            report.plot_smoothing({"table": table})
+    order = [3, 0, 2, 1]
+    shuffled = {name: np.array(column)[order] for name, column in SMOOTHING.items()}
+    curve = report.plot_smoothing({"table": shuffled}).axes[0].lines[0]
+    assert curve.get_ydata().tolist() == [0.2, 0.5]
+
+
+def test_what_lacks_a_column_is_said_by_its_name():
+    for draw, table, column, what in (
+        (report.plot_recovery, TABLE, "seed", "An overlap by samples and seeds"),
+        (report.plot_collapse, TABLE, "n_k", "A collapse of overlaps"),
+        (report.plot_edges, EDGES, "left", "An edge by samples and seeds"),
+    ):
+        rest = {name: values for name, values in table.items() if name != column}
+        with pytest.raises(RunFileError, match=f"{what} needs a column `{column}`"):
+            draw({"table": rest})
 
 
 def test_errors_have_a_panel_for_each_gamma_and_show_what_is_explained_below_one_half():
