@@ -51,6 +51,7 @@ EDGES |= {
     "predicted_right": np.full(8, 1.1),
     "predicted": np.full(8, 1.9),
 }
+TEXTS = np.array(["a", "b", "c", "d", "e", "f", "g", "h"])
 RECOVERY = {"overlap": np.array([0.9, 0.5]), "n_over_n_k": np.array([10.0, 2.0])}
 
 
@@ -124,6 +125,101 @@ def test_a_run_that_cannot_be_shown_is_one_line_and_exit_status_2(tmp_path, caps
         assert message in capsys.readouterr().err
     assert main(["report", str(tmp_path / "run.h5"), "--out", str(tmp_path / "no" / "p.html")]) == 2
     assert main(["report", str(tmp_path / "run.h5"), "--out", str(tmp_path / "run.h5")]) == 2
+
+
+@pytest.mark.parametrize(
+    ("group", "value", "message"),
+    [
+        ("density", "bulk_edges", "A spectral density needs `bulk_edges`"),
+        ("density", "standard_errors", "A spectral density needs `standard_errors`"),
+        ("density", "density", "A spectral density needs `density`"),
+        ("spectrum", "status", "A spectrum needs `status`"),
+        ("spectrum", "eigenvalues", "A spectrum needs `eigenvalues`"),
+        ("spectrum", "history_passes", "A history needs `passes`"),
+        ("history", "passes", "A history needs `passes`"),
+    ],
+)
+def test_a_group_that_lacks_a_value_is_one_line_that_names_run_and_value(
+    group, value, message, solve, tmp_path, capsys
+):
+    groups = dict(report.read_run(solve))
+    history = groups.pop("spectrum_history")
+    if group == "history":
+        groups[group] = history
+    else:  # as `EigenResult.to_arrays` has it
+        groups["spectrum"] |= {f"history_{name}": values for name, values in history.items()}
+    groups[group] = {name: values for name, values in groups[group].items() if name != value}
+    path = tmp_path / "run.h5"
+    assert refusal(groups, path, capsys).startswith(f"matfree_hier: `{path}::run`: {message}")
+
+
+def refusal(groups, path, capsys):
+    """Store groups and return the one line that says why there is no page of them."""
+    with RunFile(path) as run:
+        for name, values in groups.items():
+            run.save(name, values)
+    assert main(["report", str(path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        ({"table": {"n": 3}}, "must have one axis, got `n` of shape ()"),
+        ({"recovery": {"overlap": 0.5}}, "must have one axis, got `overlap` of shape ()"),
+        ({"table": TABLE, "table-laws": {"n": 3}}, "must have one axis, got `n` of shape ()"),
+        (
+            {"table": TABLE, "about": {"scenario": "{"}},
+            "`scenario` in the group `about` is not JSON: Expecting",
+        ),
+        ({"table": TABLE, "about": {"record": "[1]"}}, "`record` in the group `about` must hold names and"),
+    ],
+)
+def test_a_run_that_is_not_what_it_should_be_is_one_line_that_names_it(groups, message, tmp_path, capsys):
+    line = refusal(groups, tmp_path / "run.h5", capsys)
+    assert line.startswith(f"matfree_hier: `{tmp_path / 'run.h5'}::run`: ")
+    assert message in line
+
+
+def test_a_status_that_there_is_not_is_refused(solve, tmp_path, capsys):
+    groups = dict(report.read_run(solve))
+    groups["spectrum"] = groups["spectrum"] | {"status": "FINE"}
+    assert "`status` must be one of CONVERGED" in refusal(groups, tmp_path / "run.h5", capsys)
+
+
+def test_a_record_that_says_little_is_shown_as_far_as_it_goes(tmp_path):
+    with RunFile(tmp_path / "run.h5") as run:
+        run.save("table", TABLE)
+        run.save("about", {"record": '{"seconds": 3, "versions": {"numpy": "1"}}'})
+    assert "numpy 1" in report.run_page(tmp_path / "run.h5")
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [
+        (TABLE, "n"),
+        (TABLE, "predicted"),
+        (ERRORS, "n"),
+        (ERRORS | {"sd": [0.1, 0.1, 0.1]}, "sd"),
+        (TIMES, "seconds"),
+        (RANKS, "low"),
+        (PEERS, "seconds"),
+        (SMOOTHING, "deviation"),
+        (EDGES, "eigenvalue"),
+    ],
+)
+def test_text_in_a_column_of_numbers_is_said_on_the_page_beside_the_table(table, column, tmp_path):
+    with RunFile(tmp_path / "run.h5") as run:
+        run.save("about", {"scenario": '{"seeds": 3}'})
+        run.save(
+            "table",
+            {name: np.array(values) for name, values in table.items()}
+            | {column: TEXTS[: len(table[column])]},
+        )
+    text = report.run_page(tmp_path / "run.h5")
+    assert "needs numbers in the column" in text or "could not convert string to float: " in text
+    assert "<summary>results" in text
 
 
 def test_figures_are_drawn_from_paths_and_from_values_alike(fitted, solve):

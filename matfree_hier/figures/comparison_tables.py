@@ -18,7 +18,7 @@ from matfree_hier.figures.comparisons import (
     plot_times,
 )
 from matfree_hier.figures.style import error_bars, figure_of, new_axes
-from matfree_hier.figures.tables import Columns, panels_of, required
+from matfree_hier.figures.tables import Columns, numbers, panels_of, required
 from matfree_hier.status import RunFileError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def errors(table: Columns, *, laws: Columns | None = None, axes: Axes | None = N
     """Draw the relative error of each estimator against samples, a panel for each gamma, with their laws."""
     names, n, value = _compared(table, "relative_mse", "An error by samples")
     deviations = _deviations(table, "relative_mse")
-    gammas = np.asarray(table["gamma"] if "gamma" in table else np.full(len(n), np.nan))
+    (gammas,) = numbers(table, "gamma", what="An error") if "gamma" in table else [np.full(len(n), np.nan)]
     kinds = np.unique(gammas[np.isfinite(value)])
     label = "n / D" if "n_over_D" in table else "samples $n$"
     figure, panels = panels_of(len(kinds), axes, f"gamma; the table has {', '.join(f'{g:g}' for g in kinds)}")
@@ -99,13 +99,13 @@ def overlaps(table: Columns, *, axes: Axes | None = None) -> Figure:
 
 def _compared(table: Columns, value: str, what: str) -> tuple[NDArray[Any], Array, Array]:
     """Return what each line is of, its number of samples, and its value; one of them at least is known."""
-    chosen = [next((name for name in names if name in table), names[0]) for names in (NAMES, PLACES)]
-    name, n, values = required(table, *chosen, value, what=what)
-    values = values.astype(np.float64)
+    chosen = [next((name for name in known if name in table), known[0]) for known in (NAMES, PLACES)]
+    (names,) = required(table, chosen[0], what=what)
+    n, values = numbers(table, chosen[1], value, what=what)
     if not np.isfinite(values).any():
         msg = f"{what} needs a value in the column `{value}`; all are NaN."
         raise RunFileError(msg)
-    return name.astype(str), n.astype(np.float64), values
+    return names.astype(str), n, values
 
 
 def _lines_of(
@@ -164,7 +164,8 @@ def efficiency(table: Columns, *, axes: Axes | None = None) -> Figure:
 
 def _ranges(table: Columns, kind: str, size: str, value: str, *, what: str) -> list[Ranges]:
     """Return what was measured of each kind; without columns ``low`` and ``high``, of no extent."""
-    kinds, sizes, values = required(table, kind, size, value, what=what)
+    (kinds,) = required(table, kind, what=what)
+    sizes, values = numbers(table, size, value, what=what)
     low, high = (np.asarray(table.get(name, values)) for name in ("low", "high"))
     names = kinds.astype(str)
     return [
@@ -175,7 +176,8 @@ def _ranges(table: Columns, kind: str, size: str, value: str, *, what: str) -> l
 
 def peers(table: Columns, *, axes: Axes | None = None) -> Figure:
     """Draw seconds of routes as bars; those stopped are lower bounds."""
-    route, seconds = required(table, "route", "seconds", what="A comparison of routes")
+    what = "A comparison of routes"
+    (route,), (seconds,) = required(table, "route", what=what), numbers(table, "seconds", what=what)
     if axes is None:
         axes = Figure(figsize=(7.0, 0.6 * len(route) + 1.4), layout="constrained").subplots()
     return plot_peers(

@@ -76,7 +76,7 @@ def numbers(table: Columns, *names: str, what: str) -> list[Array]:
         try:
             found.append(column.astype(np.float64))
         except (TypeError, ValueError) as error:
-            msg = f"{what} needs numbers in the column `{name}`: {error}."
+            msg = f"{what} needs numbers in the column `{name}`."
             raise RunFileError(msg) from error
     return found
 
@@ -276,9 +276,9 @@ def _share_legend(figure: Figure, panels: list[Axes]) -> None:
 def _places(table: Columns, tails: Columns | None, size: float) -> dict[str, Any]:
     """Return edges and eigenvalues of the first seed at a number of samples."""
     names = ("n", "seed", "left", "right", "predicted_left", "predicted_right", "eigenvalue", "predicted")
-    n, seed, *columns = required(table, *names, what="A density with its edges")
+    n, seed, *columns = numbers(table, *names, what="A density with its edges")
     left, right, low, high, eigenvalues, predicted = (
-        column[(n == size) & (seed == seed.min())].astype(np.float64) for column in columns
+        column[(n == size) & (seed == seed.min())] for column in columns
     )
     if not len(left):
         return {}
@@ -289,6 +289,6 @@ def _places(table: Columns, tails: Columns | None, size: float) -> dict[str, Any
         "expected": predicted,
     }
     if tails is not None:
-        sizes, seeds, others = required(tails, "n", "seed", "eigenvalue", what="A density with its tails")
+        sizes, seeds, others = numbers(tails, "n", "seed", "eigenvalue", what="A density with its tails")
         places["tails"] = others[(sizes == size) & (seeds == seed.min())]
     return places

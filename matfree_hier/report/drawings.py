@@ -11,10 +11,10 @@ from matfree_hier import figures
 from matfree_hier.figures import comparison_tables, tables
 from matfree_hier.report.runs import (
     Run,
+    density_of,
     history_of,
     n_packed_of,
     read_run,
-    required,
     scenario_of,
     spectrum_of,
     table_of,
@@ -174,7 +174,8 @@ def plot_smoothing(run: Run, *, axes: Axes | None = None) -> Figure:
     groups = read_run(run)
     table, seeds = table_of(groups, "transition"), scenario_of(groups).get("seeds")
     if seeds and "deviation" in table:  # of one seed, as the bench has it
-        table = {**table, "error": np.asarray(table["deviation"]) / np.sqrt(seeds)}
+        (deviation,) = tables.numbers(table, "deviation", what="A transition by size")
+        table = {**table, "error": deviation / np.sqrt(seeds)}
     return tables.smoothing(table, axes=axes)
 
 
@@ -286,7 +287,7 @@ def plot_density(run: Run, *, axes: Axes | None = None) -> Figure:
             n_packed=n_packed_of(groups),
             axes=axes,
         )
-    found = required(groups, "density", "spectral density")
+    found = density_of(groups, "grid", "density", "standard_errors", "outliers")
     return figures.plot_density(
         found["grid"],
         found["density"],
