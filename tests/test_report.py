@@ -51,6 +51,7 @@ EDGES |= {
     "predicted_right": np.full(8, 1.1),
     "predicted": np.full(8, 1.9),
 }
+OVERLAPS = {"variant": ["a"], "n": [10], "overlap": [0.5], "recorded": [0.4], "recorded_sd": [0.1]}
 TEXTS = np.array(["a", "b", "c", "d", "e", "f", "g", "h"])
 RECOVERY = {"overlap": np.array([0.9, 0.5]), "n_over_n_k": np.array([10.0, 2.0])}
 
@@ -205,6 +206,7 @@ def test_a_record_that_says_little_is_shown_as_far_as_it_goes(tmp_path):
         (TIMES, "seconds"),
         (RANKS, "low"),
         (PEERS, "seconds"),
+        (OVERLAPS, "recorded_sd"),
         (SMOOTHING, "deviation"),
         (EDGES, "eigenvalue"),
     ],
@@ -308,7 +310,7 @@ def test_a_table_of_one_size_is_drawn_by_feature_with_its_predictions():
     ("draw", "table"),
     [
         (report.plot_errors, ERRORS),
-        (report.plot_overlaps, {"variant": ["a"], "n": [10], "overlap": [0.5], "recorded": [0.4]}),
+        (report.plot_overlaps, OVERLAPS),
         (report.plot_smoothing, SMOOTHING),
         (report.plot_times, TIMES),
         (report.plot_peers, PEERS),
@@ -389,6 +391,14 @@ def test_a_transition_by_size_has_every_size_at_every_ratio_once():
     shuffled = {name: np.array(column)[order] for name, column in SMOOTHING.items()}
     curve = report.plot_smoothing({"table": shuffled}).axes[0].lines[0]
     assert curve.get_ydata().tolist() == [0.2, 0.5]
+
+
+@pytest.mark.parametrize("wrong", [0.0, np.inf])
+def test_a_threshold_that_is_no_number_of_samples_is_refused(wrong):
+    for draw, table in ((report.plot_collapse, TABLE), (report.plot_recovery, ONE_SIZE)):
+        n_k = np.where(np.arange(len(table["n"])) == 0, wrong, table["n_k"])
+        with pytest.raises(RunFileError, match="`n_k` must be finite and above 0"):
+            draw({"table": table | {"n_k": n_k}})
 
 
 def test_what_lacks_a_column_is_said_by_its_name():

@@ -91,7 +91,7 @@ def overlaps(table: Columns, *, axes: Axes | None = None) -> Figure:
     if "recorded" in table:
         first = np.unique(n, return_index=True)[1]
         recorded = np.asarray(table["recorded"], dtype=np.float64)[first]
-        deviation = np.asarray(table.get("recorded_sd", np.full(len(n), np.nan)))[first]
+        deviation = np.asarray(table.get("recorded_sd", np.full(len(n), np.nan)), dtype=np.float64)[first]
         error_bars(axes, n[first], recorded, deviation, "x--", "black", "recorded")
         axes.legend(frameon=False, fontsize=8)
     return figure_of(axes)

@@ -133,7 +133,7 @@ def recovery(table: Columns, *, scale: Scale | None = None, axes: Axes | None = 
     """Draw overlaps against the number of samples; at a single one against n / n_k, or by feature."""
     n, overlaps = grid_of(table, "overlap", what=_OVERLAPS)
     predicted = grid_of(table, "predicted")[1] if "predicted" in table else None
-    n_k = grid_of(table, "n_k")[1] if "n_k" in table else None
+    n_k = _thresholds(table) if "n_k" in table else None
     if len(n) == 1:
         ratios = None if n_k is None else n[0] / n_k[:, 0].mean(axis=0)
         expected = None if predicted is None else predicted[:, 0].mean(axis=0)
@@ -149,10 +149,19 @@ def recovery(table: Columns, *, scale: Scale | None = None, axes: Axes | None = 
     )
 
 
+def _thresholds(table: Columns) -> Array:
+    """Return the column ``n_k`` as an array (seeds, m, features), or refuse what is no number of samples."""
+    found: Array = grid_of(table, "n_k", what="A collapse of overlaps")[1]
+    if (found <= 0.0).any() or np.isinf(found).any():
+        msg = f"`n_k` must be finite and above 0, got {found.min():g} to {found.max():g}."
+        raise RunFileError(msg)
+    return found
+
+
 def collapse(table: Columns, *, scale: Scale | None = None, axes: Axes | None = None) -> Figure:
     """Draw overlaps against n / n_k, with what is predicted and the law of large D."""
     n, overlaps = grid_of(table, "overlap", what=_OVERLAPS)
-    ratios = n[:, None] / grid_of(table, "n_k", what="A collapse of overlaps")[1].mean(axis=0)
+    ratios = n[:, None] / _thresholds(table).mean(axis=0)
     predicted = grid_of(table, "predicted")[1].mean(axis=0) if "predicted" in table else None
     return plot_collapse(ratios, overlaps, predicted=predicted, scale=scale, axes=axes)
 
