@@ -136,6 +136,7 @@ def test_a_run_that_cannot_be_shown_is_one_line_and_exit_status_2(tmp_path, caps
         ("density", "density", "A spectral density needs `density`"),
         ("spectrum", "status", "A spectrum needs `status`"),
         ("spectrum", "eigenvalues", "A spectrum needs `eigenvalues`"),
+        ("spectrum_configuration", "configuration", "A solve needs `configuration`"),
         ("spectrum", "history_passes", "A history needs `passes`"),
         ("history", "passes", "A history needs `passes`"),
     ],
@@ -181,6 +182,21 @@ def test_a_run_that_is_not_what_it_should_be_is_one_line_that_names_it(groups, m
     line = refusal(groups, tmp_path / "run.h5", capsys)
     assert line.startswith(f"matfree_hier: `{tmp_path / 'run.h5'}::run`: ")
     assert message in line
+
+
+@pytest.mark.parametrize(
+    ("group", "value", "message"),
+    [
+        ("density", "outliers", "A spectral density needs `outliers` with 1 axis, got shape ()"),
+        ("spectrum", "residuals", "A spectrum needs `residuals` with 1 axis, got shape ()"),
+        ("spectrum_history", "passes", "A history needs `passes` with 1 axis, got shape ()"),
+        ("spectrum_history", "ritz_values", "A history needs `ritz_values` with 2 axes, got shape ()"),
+    ],
+)
+def test_a_number_in_place_of_an_array_is_refused(group, value, message, solve, tmp_path, capsys):
+    groups = dict(report.read_run(solve))
+    groups[group] = groups[group] | {value: 3.0}
+    assert message in refusal(groups, tmp_path / "run.h5", capsys)
 
 
 def test_a_status_that_there_is_not_is_refused(solve, tmp_path, capsys):

@@ -146,7 +146,9 @@ def _solve_section(groups: Groups) -> Section:
 def _asked(groups: Groups) -> Mapping[str, Any]:
     """Return the parameters of a solve or of the bench's main job."""
     if "spectrum_configuration" in groups:
-        configuration: Mapping[str, Any] = groups["spectrum_configuration"]["configuration"]
+        configuration: Mapping[str, Any] = complete(
+            groups["spectrum_configuration"], "configuration", what="A solve"
+        )["configuration"]
         return configuration
     made = groups.get("provenance", {})
     identity = {name: made[name] for name in ("seed", "fingerprint") if name in made}
@@ -159,7 +161,8 @@ def _recovery_section(groups: Groups) -> Section:
 
 
 def _density_section(groups: Groups) -> Section:
-    found = density_of(groups, "bulk_edges", "outliers", "size", "n_passes")
+    found = density_of(groups, "bulk_edges", "outliers")
+    complete(found, "size", "n_passes", what="A spectral density")
     low, high = found["bulk_edges"]
     lines = [
         f"bulk from {low:.5g} to {high:.5g}; {counted(len(found['outliers']), 'outlier')}",

@@ -7,6 +7,8 @@ import os
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from matfree_hier.packing import n_packed
 from matfree_hier.result import History
 from matfree_hier.status import RunFileError
@@ -67,6 +69,16 @@ def complete(group: Mapping[str, Any], *names: str, what: str) -> Mapping[str, A
     return group
 
 
+def arrays(group: Mapping[str, Any], *names: str, what: str, axes: int = 1) -> Mapping[str, Any]:
+    """Return a group that holds arrays of so many axes by some names, or refuse it."""
+    for name in names:
+        shape = np.shape(complete(group, name, what=what)[name])
+        if len(shape) != axes:
+            msg = f"{what} needs `{name}` with {axes} {'axis' if axes == 1 else 'axes'}, got shape {shape}."
+            raise RunFileError(msg)
+    return group
+
+
 def table_of(groups: Groups, what: str) -> Mapping[str, Any]:
     """Return the table of a run."""
     return required(groups, "table", f"table of {what}")
@@ -122,12 +134,12 @@ def spectrum_of(groups: Groups) -> Mapping[str, Any]:
         spectrum = complete(groups["model"], "spectrum", what="A fit")["spectrum"]
     else:
         spectrum = required(groups, "spectrum", "spectrum")
-    return complete(spectrum, "eigenvalues", "residuals", what="A spectrum")
+    return arrays(spectrum, "eigenvalues", "residuals", what="A spectrum")
 
 
 def density_of(groups: Groups, *names: str) -> Mapping[str, Any]:
-    """Return a spectral density that holds all of some values."""
-    return complete(required(groups, "density", "spectral density"), *names, what="A spectral density")
+    """Return a spectral density that holds vectors by some names."""
+    return arrays(required(groups, "density", "spectral density"), *names, what="A spectral density")
 
 
 def history_of(groups: Groups) -> History:
@@ -142,5 +154,7 @@ def history_of(groups: Groups) -> History:
     )
 
 
-def _history(arrays: Mapping[str, Any]) -> History:
-    return History.from_arrays(complete(arrays, *History.__dataclass_fields__, what="A history"))
+def _history(group: Mapping[str, Any]) -> History:
+    what = "A history"
+    arrays(group, "passes", "seconds", "samples_per_second", what=what)
+    return History.from_arrays(arrays(group, "ritz_values", "residuals", what=what, axes=2))
