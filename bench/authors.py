@@ -113,7 +113,7 @@ def summarise(case: Case, entries: list[Entry]) -> Summary:
                     "variant": name,
                     "n": n,
                     "overlap": float(means.mean()),
-                    "sd": float(means.std(ddof=1)) if len(means) > 1 else np.nan,
+                    "overlap_sd": float(means.std(ddof=1)) if len(means) > 1 else np.nan,
                     "gain": _gain(entries, n, chosen),
                     "recorded": recorded,
                     "recorded_sd": deviation,
@@ -121,7 +121,7 @@ def summarise(case: Case, entries: list[Entry]) -> Summary:
                     "relative_mse": float(np.mean([values["mse"] for values in chosen])),
                 }
             )
-    keys = ("overlap", "sd", "gain", "recorded", "recorded_sd", "relative_mse")
+    keys = ("overlap", "overlap_sd", "gain", "recorded", "recorded_sd", "relative_mse")
     table = [[row["variant"], f"{row['n']:,}", *(f"{row[key]:.3f}" for key in keys)] for row in rows]
     lines = [
         format_table(["", "n", "overlap^2", "s.d.", "over paper", "recorded", "s.d.", "error"], table),

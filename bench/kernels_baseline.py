@@ -178,14 +178,14 @@ def _row(name: str, n: int, entries: list[Entry]) -> dict[str, Any]:
         "model": name,
         "n": n,
         "relative_mse": float(np.mean(errors)) if errors else np.nan,
-        "sd": float(np.std(errors, ddof=1)) if len(errors) > 1 else np.nan,
+        "relative_mse_sd": float(np.std(errors, ddof=1)) if len(errors) > 1 else np.nan,
         "overlap": float(np.mean([v["overlap"] for v in values])) if errors else np.nan,
         "note": note,
     }
 
 
 def _cell(row: Row) -> str:
-    return row["note"] or f"{row['relative_mse']:.3f} ({row['sd']:.3f})"
+    return row["note"] or f"{row['relative_mse']:.3f} ({row['relative_mse_sd']:.3f})"
 
 
 def _recovered(case: Case, entries: list[Entry]) -> str:

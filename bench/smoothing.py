@@ -171,13 +171,12 @@ def summarise(case: Case, entries: list[Entry]) -> Summary:
     expected = np.array([values["expected"] for *_, values in entries]).reshape(shape)[:, 0]
     thresholds = [values["threshold"] for _, seed, values in entries if seed == entries[0].seed]
     laws = fitted(ratios, curves, expected, sizes, entries[0].seed)
+    spread = curves.std(axis=1, ddof=1) if curves.shape[1] > 1 else np.full_like(expected, np.nan)
     rows = [
         {"n_inputs": int(d), "n_packed": int(size), "ratio": float(ratio), "overlap": float(mean),
          "deviation": float(deviation), "limit": float(at_infinity)}
-        for d, size, curve, limits in zip(inputs, sizes, curves, expected, strict=True)
-        for ratio, mean, deviation, at_infinity in zip(
-            ratios, curve.mean(axis=0), curve.std(axis=0), limits, strict=True
-        )
+        for d, size, *columns in zip(inputs, sizes, curves.mean(axis=1), spread, expected, strict=True)
+        for ratio, mean, deviation, at_infinity in zip(ratios, *columns, strict=True)
     ]  # fmt: skip
     lines = [
         f"q = {case['degree']}, one feature, clipped labels, {counted(case['seeds'], 'seed')}",

@@ -112,7 +112,10 @@ def how_made(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is shown of the record of how a result of the bench was made, among its parameters."""
     names = ("presets", "first_seed", "computed", "seconds", "processor_seconds", "threads", "processor")
     facts = {name.replace("_", " "): record[name] for name in names if name in record}
-    return facts | {"matfree-hier": record["versions"]["matfree-hier"], "source": record["source"]}
+    versions = record.get("versions", {})
+    return facts | {
+        name: found[name] for name, found in (("matfree-hier", versions), ("source", record)) if name in found
+    }
 
 
 def cell(value: Any) -> str:

@@ -63,6 +63,8 @@ def test_the_summary_says_both_laws_and_draws_them(entries):
     summary = smoothing.summarise(TINY, entries)
     assert len(summary.rows) == 2 * 3
     assert {row["n_packed"] for row in summary.rows} == {20, 80}
+    first = [values["overlap"][0] for point, _, values in entries if point["n_inputs"] == 20]
+    assert summary.rows[0]["deviation"] == pytest.approx(np.std(first, ddof=1))
     assert sum("theory: -1/3" in line for line in summary.lines) == 2
     assert len(summary.checks) == 4
     left, right = summary.figures["transition"].axes

@@ -3,7 +3,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from matfree_hier.figures import Curve, Law, Ranges, plot_curves, plot_efficiency, plot_peers, plot_times
+from matfree_hier.figures import (
+    Curve,
+    Law,
+    Ranges,
+    plot_curves,
+    plot_edges,
+    plot_efficiency,
+    plot_peers,
+    plot_smoothing,
+    plot_times,
+    plot_transition,
+)
 
 N = [100, 200, 400]
 
@@ -44,6 +55,27 @@ def test_laws_are_named_in_the_corner_that_curves_stay_away_from(values, place):
     low, high = axes.get_ylim()
     assert (0.1 / low > 1.5) == (place == 4)
     assert (high / 0.4 > 1.5) == (place == 1)
+
+
+def test_a_law_about_no_point_that_is_drawn_is_only_named():
+    law = Law(-0.7, "-0.70", theory=-0.6, asymptotic=-0.5)
+    for values, used in (([0.9, 0.6, 0.4], [0, 0, 0]), ([-1.0, -1.0, np.nan], [1, 1, 1])):
+        axes = plot_curves([Curve("paper", N, values, used=used, law=law)]).axes[0]
+        assert named(axes) == ["paper: -0.70"]
+        assert [line for line in axes.lines if line.get_linestyle() == "--" and len(line.get_xdata())] == []
+
+
+def test_a_place_that_a_log_axis_has_not_is_refused():
+    with pytest.raises(ValueError, match="`x` must be above 0 on a log axis, got 0"):
+        plot_curves([Curve("a", [0, 1], [0.5, 0.5])])
+    with pytest.raises(ValueError, match="`samples n` must be above 0 on a log axis, got -1"):
+        plot_times([Ranges("samples n", *np.array([[-1.0, 1.0]] * 4))])
+    with pytest.raises(ValueError, match="`n` must be above 0 on a log axis, got 0"):
+        plot_transition([0, 1], np.ones((1, 2, 1)))
+    with pytest.raises(ValueError, match="`n` must be above 0 on a log axis, got 0"):
+        plot_edges([0, 1], np.ones((2, 2)), np.ones((1, 2, 1)))
+    with pytest.raises(ValueError, match="`ratios` must be above 0 on a log axis, got 0"):
+        plot_smoothing([0, 1], np.ones((1, 2)), np.ones((1, 2)), [10])
 
 
 def test_estimators_look_the_same_whatever_stands_beside_them():

@@ -51,6 +51,8 @@ EDGES |= {
     "predicted_right": np.full(8, 1.1),
     "predicted": np.full(8, 1.9),
 }
+OVERLAPS = {"variant": ["a"], "n": [10], "overlap": [0.5], "recorded": [0.4], "recorded_sd": [0.1]}
+TEXTS = np.array(["a", "b", "c", "d", "e", "f", "g", "h"])
 RECOVERY = {"overlap": np.array([0.9, 0.5]), "n_over_n_k": np.array([10.0, 2.0])}
 
 
@@ -126,6 +128,118 @@ def test_a_run_that_cannot_be_shown_is_one_line_and_exit_status_2(tmp_path, caps
     assert main(["report", str(tmp_path / "run.h5"), "--out", str(tmp_path / "run.h5")]) == 2
 
 
+@pytest.mark.parametrize(
+    ("group", "value", "message"),
+    [
+        ("density", "bulk_edges", "A spectral density needs `bulk_edges`"),
+        ("density", "standard_errors", "A spectral density needs `standard_errors`"),
+        ("density", "density", "A spectral density needs `density`"),
+        ("spectrum", "status", "A spectrum needs `status`"),
+        ("spectrum", "eigenvalues", "A spectrum needs `eigenvalues`"),
+        ("spectrum_configuration", "configuration", "A solve needs `configuration`"),
+        ("spectrum", "history_passes", "A history needs `passes`"),
+        ("history", "passes", "A history needs `passes`"),
+    ],
+)
+def test_a_group_that_lacks_a_value_is_one_line_that_names_run_and_value(
+    group, value, message, solve, tmp_path, capsys
+):
+    groups = dict(report.read_run(solve))
+    history = groups.pop("spectrum_history")
+    if group == "history":
+        groups[group] = history
+    else:  # as `EigenResult.to_arrays` has it
+        groups["spectrum"] |= {f"history_{name}": values for name, values in history.items()}
+    groups[group] = {name: values for name, values in groups[group].items() if name != value}
+    path = tmp_path / "run.h5"
+    assert refusal(groups, path, capsys).startswith(f"matfree_hier: `{path}::run`: {message}")
+
+
+def refusal(groups, path, capsys):
+    """Store groups and return the one line that says why there is no page of them."""
+    with RunFile(path) as run:
+        for name, values in groups.items():
+            run.save(name, values)
+    assert main(["report", str(path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        ({"table": {"n": 3}}, "must have one axis, got `n` of shape ()"),
+        ({"recovery": {"overlap": 0.5}}, "must have one axis, got `overlap` of shape ()"),
+        ({"table": TABLE, "table-laws": {"n": 3}}, "must have one axis, got `n` of shape ()"),
+        (
+            {"table": TABLE, "about": {"scenario": "{"}},
+            "`scenario` in the group `about` is not JSON: Expecting",
+        ),
+        ({"table": TABLE, "about": {"record": "[1]"}}, "`record` in the group `about` must hold names and"),
+    ],
+)
+def test_a_run_that_is_not_what_it_should_be_is_one_line_that_names_it(groups, message, tmp_path, capsys):
+    line = refusal(groups, tmp_path / "run.h5", capsys)
+    assert line.startswith(f"matfree_hier: `{tmp_path / 'run.h5'}::run`: ")
+    assert message in line
+
+
+@pytest.mark.parametrize(
+    ("group", "value", "message"),
+    [
+        ("density", "outliers", "A spectral density needs `outliers` with 1 axis, got shape ()"),
+        ("spectrum", "residuals", "A spectrum needs `residuals` with 1 axis, got shape ()"),
+        ("spectrum_history", "passes", "A history needs `passes` with 1 axis, got shape ()"),
+        ("spectrum_history", "ritz_values", "A history needs `ritz_values` with 2 axes, got shape ()"),
+    ],
+)
+def test_a_number_in_place_of_an_array_is_refused(group, value, message, solve, tmp_path, capsys):
+    groups = dict(report.read_run(solve))
+    groups[group] = groups[group] | {value: 3.0}
+    assert message in refusal(groups, tmp_path / "run.h5", capsys)
+
+
+def test_a_status_that_there_is_not_is_refused(solve, tmp_path, capsys):
+    groups = dict(report.read_run(solve))
+    groups["spectrum"] = groups["spectrum"] | {"status": "FINE"}
+    assert "`status` must be one of CONVERGED" in refusal(groups, tmp_path / "run.h5", capsys)
+
+
+def test_a_record_that_says_little_is_shown_as_far_as_it_goes(tmp_path):
+    with RunFile(tmp_path / "run.h5") as run:
+        run.save("table", TABLE)
+        run.save("about", {"record": '{"seconds": 3, "versions": {"numpy": "1"}}'})
+    assert "numpy 1" in report.run_page(tmp_path / "run.h5")
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [
+        (TABLE, "n"),
+        (TABLE, "predicted"),
+        (ERRORS, "n"),
+        (ERRORS | {"sd": [0.1, 0.1, 0.1]}, "sd"),
+        (TIMES, "seconds"),
+        (RANKS, "low"),
+        (PEERS, "seconds"),
+        (OVERLAPS, "recorded_sd"),
+        (SMOOTHING, "deviation"),
+        (EDGES, "eigenvalue"),
+    ],
+)
+def test_text_in_a_column_of_numbers_is_said_on_the_page_beside_the_table(table, column, tmp_path):
+    with RunFile(tmp_path / "run.h5") as run:
+        run.save("about", {"scenario": '{"seeds": 3}'})
+        run.save(
+            "table",
+            {name: np.array(values) for name, values in table.items()}
+            | {column: TEXTS[: len(table[column])]},
+        )
+    text = report.run_page(tmp_path / "run.h5")
+    assert "needs numbers in the column" in text or "could not convert string to float: " in text
+    assert "<summary>results" in text
+
+
 def test_figures_are_drawn_from_paths_and_from_values_alike(fitted, solve):
     for run in (fitted, solve, report.read_run(solve)):
         assert report.plot_spectrum(run).axes[0].get_xlabel() == "rank"
@@ -153,7 +267,7 @@ def test_a_table_becomes_an_array_whatever_the_order_of_its_lines():
 
 def test_a_table_with_a_line_missing_or_twice_is_refused():
     for lines in (slice(1, None), [0, 0, 2, 3, 4, 5, 6, 7]):
-        with pytest.raises(RunFileError, match="one line for each of 2 seeds, 2 numbers of samples and 2"):
+        with pytest.raises(RunFileError, match="one line for each of 2 seeds, 2 sample sizes and 2 features"):
             report.grid_of({name: column[lines] for name, column in TABLE.items()}, "overlap")
 
 
@@ -212,7 +326,7 @@ def test_a_table_of_one_size_is_drawn_by_feature_with_its_predictions():
     ("draw", "table"),
     [
         (report.plot_errors, ERRORS),
-        (report.plot_overlaps, {"variant": ["a"], "n": [10], "overlap": [0.5], "recorded": [0.4]}),
+        (report.plot_overlaps, OVERLAPS),
         (report.plot_smoothing, SMOOTHING),
         (report.plot_times, TIMES),
         (report.plot_peers, PEERS),
@@ -277,9 +391,41 @@ def test_columns_of_different_length_are_refused():
         report.plot_peers({"table": {"route": [], "seconds": []}})
     with pytest.raises(RunFileError, match="must have one length, at least 1, got a 2, b 1"):
         _table_section({"table": {"a": [1, 2], "b": [1]}})
+    with pytest.raises(RunFileError, match=r"must have one axis, got `n` of shape \(\)"):
+        _table_section({"table": {"n": 3}})
+    with pytest.raises(RunFileError, match=r"must have one axis, got `a` of shape \(2, 2\)"):
+        _table_section({"table": {"a": np.ones((2, 2))}})
+
+
+def test_a_transition_by_size_has_every_size_at_every_ratio_once():
     uneven = {name: column[:3] for name, column in SMOOTHING.items()}
-    with pytest.raises(RunFileError, match="one line for each of 2 sizes and 2 ratios"):
-        report.plot_smoothing({"table": uneven})
+    twice = SMOOTHING | {"n_packed": [1, 1, 2, 2], "ratio": [1, 1, 1, 2]}
+    for table, lines in ((uneven, 3), (twice, 4)):
+        with pytest.raises(RunFileError, match=f"of 2 sizes and 2 ratios, got {lines} lines"):
+            report.plot_smoothing({"table": table})
+    order = [3, 0, 2, 1]
+    shuffled = {name: np.array(column)[order] for name, column in SMOOTHING.items()}
+    curve = report.plot_smoothing({"table": shuffled}).axes[0].lines[0]
+    assert curve.get_ydata().tolist() == [0.2, 0.5]
+
+
+@pytest.mark.parametrize("wrong", [0.0, np.inf])
+def test_a_threshold_that_is_no_number_of_samples_is_refused(wrong):
+    for draw, table in ((report.plot_collapse, TABLE), (report.plot_recovery, ONE_SIZE)):
+        n_k = np.where(np.arange(len(table["n"])) == 0, wrong, table["n_k"])
+        with pytest.raises(RunFileError, match="`n_k` must be finite and above 0"):
+            draw({"table": table | {"n_k": n_k}})
+
+
+def test_what_lacks_a_column_is_said_by_its_name():
+    for draw, table, column, what in (
+        (report.plot_recovery, TABLE, "seed", "An overlap by samples and seeds"),
+        (report.plot_collapse, TABLE, "n_k", "A collapse of overlaps"),
+        (report.plot_edges, EDGES, "left", "An edge by samples and seeds"),
+    ):
+        rest = {name: values for name, values in table.items() if name != column}
+        with pytest.raises(RunFileError, match=f"{what} needs a column `{column}`"):
+            draw({"table": rest})
 
 
 def test_errors_have_a_panel_for_each_gamma_and_show_what_is_explained_below_one_half():
@@ -357,17 +503,35 @@ def test_a_density_marks_the_tails_of_the_first_seed_and_names_samples_by_size()
     assert few.get_ylabel() == "n = 100 = 6.67 D\ndensity"
 
 
-def test_a_deviation_of_overlaps_is_not_drawn_as_one_of_errors():
-    table = {
-        "variant": ["a", "a"],
-        "n": [1, 2],
-        "relative_mse": [0.5, 0.4],
-        "overlap": [0.1, 0.2],
-        "sd": [0.3, 0.3],
-    }
-    for draw, height in ((report.plot_errors, 0.0), (report.plot_overlaps, 0.6)):
-        bar = draw({"table": table}).axes[0].collections[0].get_segments()[0]
-        assert np.ptp(bar[:, 1]) == pytest.approx(height)
+def bar_of(figure):
+    return np.ptp(figure.axes[0].collections[0].get_segments()[0][:, 1])
+
+
+@pytest.mark.parametrize(
+    ("column", "of_error", "of_overlap"), [("relative_mse_sd", 0.4, 0), ("overlap_sd", 0, 0.4), ("sd", 0, 0)]
+)
+def test_deviations_are_drawn_of_the_value_that_their_column_names(column, of_error, of_overlap):
+    error, overlap = {"relative_mse": [0.5, 0.4]}, {"overlap": [0.3, 0.4]}
+    table = {"variant": ["a", "a"], "n": [1, 2], column: [0.2, 0.2]}
+    both = {"table": table | error | overlap}
+    assert bar_of(report.plot_errors(both)) == pytest.approx(of_error)
+    assert bar_of(report.plot_overlaps(both)) == pytest.approx(of_overlap)
+
+
+def test_a_bare_deviation_is_of_the_only_value_that_a_table_has():
+    table = {"variant": ["a", "a"], "n": [1, 2], "sd": [0.2, 0.2]}
+    assert bar_of(report.plot_errors({"table": table | {"relative_mse": [0.5, 0.4]}})) == pytest.approx(0.4)
+    assert bar_of(report.plot_overlaps({"table": table | {"overlap": [0.5, 0.4]}})) == pytest.approx(0.4)
+
+
+def test_what_has_no_value_is_not_in_the_legend():
+    table = {"model": ["rbf", "rbf", "paper", "paper"], "n": [1, 2, 1, 2], "gamma": [0.4, 0.4, 1.0, 1.0]}
+    values = [np.nan, np.nan, 0.5, np.nan]
+    for draw, value in ((report.plot_errors, "relative_mse"), (report.plot_overlaps, "overlap")):
+        (axes,) = draw({"table": table | {value: values}}).axes
+        assert [text.get_text() for text in axes.get_legend().get_texts()] == ["paper"]
+        with pytest.raises(RunFileError, match=f"needs a value in the column `{value}`; all are NaN"):
+            draw({"table": table | {value: [np.nan] * 4}})
 
 
 def test_what_is_shown_cannot_become_markup():

@@ -10,6 +10,7 @@ from matplotlib.patches import Patch
 from matfree_hier.figures.style import (
     BLUE,
     GREY,
+    above_zero,
     error_bars,
     figure_of,
     new_axes,
@@ -103,13 +104,14 @@ def plot_curves(
     -------
     matplotlib Figure
     """
+    places = above_zero("x", np.concatenate([np.asarray(curve.x, dtype=np.float64) for curve in curves]))
     axes = new_axes(axes)
     styles = styles_of(curve.name for curve in curves)
     joined = all(curve.predicted is None and curve.law is None for curve in curves)
     for curve in curves:
         _draw_curve(axes, curve, styles[curve.name], log=log, joined=joined)
     axes.set_xscale("log")
-    ticks_at(axes.xaxis, np.concatenate([np.asarray(curve.x, dtype=np.float64) for curve in curves]))
+    ticks_at(axes.xaxis, places)
     axes.set_xlabel(x_label)
     notes = _notes(curves, log)
     axes.set_ylabel(f"{y_label}\n({'; '.join(notes)})" if notes else y_label)
@@ -183,8 +185,9 @@ def _draw_curve(axes: Axes, curve: Curve, style: tuple[str, str], *, log: bool, 
     if curve.predicted is not None:
         slope = f", {law.theory:.2f}" if law is not None and np.isfinite(law.theory) else ""
         axes.plot(x, curve.predicted, color=colour, linewidth=1.1, label=f"{curve.name}, theory{slope}")
-    if law is not None and np.isfinite(law.exponent):
-        places, middle = x[used], float(np.exp(np.log(drawn[used]).mean()))
+    fitted = used & (drawn > 0.0)
+    if law is not None and np.isfinite(law.exponent) and fitted.any():
+        places, middle = x[fitted], float(np.exp(np.log(drawn[fitted]).mean()))
         ratios = places / np.exp(np.log(places).mean())
         axes.plot(places, middle * ratios**law.exponent, "--", color=colour, linewidth=1)
         if np.isfinite(law.asymptotic):
@@ -236,7 +239,7 @@ def plot_times(
     for times in series:
         colour, marker = styles[times.name]
         sizes, middle, reach = times.arrays()
-        ratios = sizes / sizes.min()
+        ratios = sizes / above_zero(times.name, sizes).min()
         all_ratios.append(ratios)
         label = f"{times.name} from {sizes.min():,.0f}"
         law = (laws or {}).get(times.name) or _fitted(sizes, middle)

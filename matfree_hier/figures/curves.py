@@ -11,6 +11,7 @@ from matfree_hier.figures.style import (
     GREEN,
     GREY,
     ORANGE,
+    above_zero,
     error_bars,
     figure_of,
     new_axes,
@@ -128,7 +129,7 @@ def plot_edges(
     -------
     matplotlib Figure
     """
-    x, ends = vector("n", n), np.asarray(edges, dtype=np.float64)
+    x, ends = above_zero("n", n), np.asarray(edges, dtype=np.float64)
     axes = new_axes(axes)
     if len(x) > 1:
         axes.fill_between(x, ends[:, 0], ends[:, 1], color=BLUE, alpha=0.2, linewidth=0, label="bulk")

@@ -122,6 +122,15 @@ def vector(name: str, values: ArrayLike, *, allow_nan: bool = False) -> NDArray[
     return array
 
 
+def above_zero(name: str, values: ArrayLike) -> NDArray[np.float64]:
+    """Return a vector of finite numbers that a log axis has places for."""
+    array = vector(name, values)
+    if array.min() <= 0.0:
+        msg = f"`{name}` must be above 0 on a log axis, got {array.min():g}."
+        raise ValueError(msg)
+    return array
+
+
 def same_length(
     name: str, values: ArrayLike, other: NDArray[np.float64], *, allow_nan: bool = False
 ) -> NDArray[np.float64]:

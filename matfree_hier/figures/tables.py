@@ -30,6 +30,8 @@ Columns: TypeAlias = Mapping[str, Any]
 Scale: TypeAlias = tuple[float, str]
 """A unit of a second axis, and its label."""
 
+_OVERLAPS = "An overlap by samples and seeds"
+
 
 def has(table: Columns, *columns: str | tuple[str, ...]) -> bool:
     """Whether a table has the columns; of a tuple, any one of them."""
@@ -43,11 +45,15 @@ def required(table: Columns, *names: str, what: str) -> list[NDArray[Any]]:
     Raises
     ------
     RunFileError
-        If one of them is missing, or the table's columns differ in length.
+        If one of them is missing, or the table's columns differ in length or are no columns.
     """
     for name in names:
         if name not in table:
             msg = f"{what} needs a column `{name}`; this table has {', '.join(table) or 'none'}."
+            raise RunFileError(msg)
+    for name, column in table.items():
+        if np.ndim(column) != 1:
+            msg = f"The columns of a table must have one axis, got `{name}` of shape {np.shape(column)}."
             raise RunFileError(msg)
     lengths = {name: np.size(column) for name, column in table.items()}
     if len(set(lengths.values())) > 1 or 0 in lengths.values():
@@ -57,7 +63,25 @@ def required(table: Columns, *names: str, what: str) -> list[NDArray[Any]]:
     return [np.asarray(table[name]) for name in names]
 
 
-def grid_of(table: Columns, column: str) -> tuple[Any, Any]:
+def numbers(table: Columns, *names: str, what: str) -> list[Array]:
+    """Return columns of a table as arrays of numbers.
+
+    Raises
+    ------
+    RunFileError
+        As `required`; or if one of them holds something else.
+    """
+    found = []
+    for name, column in zip(names, required(table, *names, what=what), strict=True):
+        try:
+            found.append(column.astype(np.float64))
+        except (TypeError, ValueError) as error:
+            msg = f"{what} needs numbers in the column `{name}`."
+            raise RunFileError(msg) from error
+    return found
+
+
+def grid_of(table: Columns, column: str, *, what: str = "A table by samples and seeds") -> tuple[Any, Any]:
     """Return the numbers of samples (m,) and a column as an array (seeds, m, features).
 
     Parameters
@@ -65,26 +89,41 @@ def grid_of(table: Columns, column: str) -> tuple[Any, Any]:
     table : mapping of str to array_like
         Columns ``n``, ``seed``, ``feature`` and others, a line for each combination, in any order.
     column : str
+    what : str
+        What needs the columns, for the message where one is missing.
 
     Raises
     ------
     RunFileError
         If a column is missing, or a combination is missing or occurs twice.
     """
-    *keys, found = required(table, "seed", "n", "feature", column, what="An overlap by samples and seeds")
-    axes, places = zip(*(np.unique(key, return_inverse=True) for key in keys), strict=True)
+    seed, feature = required(table, "seed", "feature", what=what)
+    n, found = numbers(table, "n", column, what=what)
+    (_, sizes, _), (values,) = _over({"seed": seed, "sample size": n, "feature": feature}, found)
+    return sizes, values
+
+
+def _over(keys: Mapping[str, NDArray[Any]], *columns: Array) -> tuple[list[NDArray[Any]], list[Array]]:
+    """Return the values of each key, sorted, and columns as arrays over them; names of keys are nouns.
+
+    Raises
+    ------
+    RunFileError
+        If a combination of keys is missing or occurs twice.
+    """
+    axes, places = zip(*(np.unique(key, return_inverse=True) for key in keys.values()), strict=True)
     shape = tuple(len(axis) for axis in axes)
-    values = np.full(shape, np.nan)
     flat = np.ravel_multi_index(tuple(np.asarray(place).reshape(-1) for place in places), shape)
-    if len(flat) != values.size or len(np.unique(flat)) != values.size:
+    size = int(np.prod(shape))
+    if len(flat) != size or len(np.unique(flat)) != size:
+        *most, last = (counted(len(axis), noun) for noun, axis in zip(keys, axes, strict=True))
         msg = (
-            f"The table must have one line for each of {counted(shape[0], 'seed')}, "
-            f"{counted(shape[1], 'number')} of samples and {counted(shape[2], 'feature')}, "
+            f"The table must have one line for each of {', '.join(most)} and {last}, "
             f"got {counted(len(flat), 'line')}."
         )
         raise RunFileError(msg)
-    values.flat[flat] = found.astype(np.float64)
-    return axes[1], values
+    order = np.argsort(flat)
+    return list(axes), [column[order].reshape(shape) for column in columns]
 
 
 # ---- recovery
@@ -92,9 +131,9 @@ def grid_of(table: Columns, column: str) -> tuple[Any, Any]:
 
 def recovery(table: Columns, *, scale: Scale | None = None, axes: Axes | None = None) -> Figure:
     """Draw overlaps against the number of samples; at a single one against n / n_k, or by feature."""
-    n, overlaps = grid_of(table, "overlap")
+    n, overlaps = grid_of(table, "overlap", what=_OVERLAPS)
     predicted = grid_of(table, "predicted")[1] if "predicted" in table else None
-    n_k = grid_of(table, "n_k")[1] if "n_k" in table else None
+    n_k = _thresholds(table) if "n_k" in table else None
     if len(n) == 1:
         ratios = None if n_k is None else n[0] / n_k[:, 0].mean(axis=0)
         expected = None if predicted is None else predicted[:, 0].mean(axis=0)
@@ -110,10 +149,19 @@ def recovery(table: Columns, *, scale: Scale | None = None, axes: Axes | None = 
     )
 
 
+def _thresholds(table: Columns) -> Array:
+    """Return the column ``n_k`` as an array (seeds, m, features), or refuse what is no number of samples."""
+    found: Array = grid_of(table, "n_k", what="A collapse of overlaps")[1]
+    if (found <= 0.0).any() or np.isinf(found).any():
+        msg = f"`n_k` must be finite and above 0, got {found.min():g} to {found.max():g}."
+        raise RunFileError(msg)
+    return found
+
+
 def collapse(table: Columns, *, scale: Scale | None = None, axes: Axes | None = None) -> Figure:
     """Draw overlaps against n / n_k, with what is predicted and the law of large D."""
-    n, overlaps = grid_of(table, "overlap")
-    ratios = n[:, None] / grid_of(table, "n_k")[1].mean(axis=0)
+    n, overlaps = grid_of(table, "overlap", what=_OVERLAPS)
+    ratios = n[:, None] / _thresholds(table).mean(axis=0)
     predicted = grid_of(table, "predicted")[1].mean(axis=0) if "predicted" in table else None
     return plot_collapse(ratios, overlaps, predicted=predicted, scale=scale, axes=axes)
 
@@ -127,16 +175,10 @@ def paper_scale(table: Columns, unit: float) -> Scale:
 
 def smoothing(table: Columns, *, axes: Axes | None = None) -> Figure:
     """Draw the mean overlap of one feature at several sizes beside its limit."""
-    columns = ("n_packed", "ratio", "overlap", "limit")
-    size, ratio, overlap, limit = required(table, *columns, what="A transition by size")
-    sizes, ratios = np.unique(size), np.unique(ratio)
-    order = np.lexsort((ratio, size))
-    if len(size) != len(sizes) * len(ratios):
-        msg = f"The table must have one line for each of {len(sizes)} sizes and {len(ratios)} ratios."
-        raise RunFileError(msg)
-    means, limits = (column[order].reshape(len(sizes), -1) for column in (overlap, limit))
-    errors = np.asarray(table["error"])[order].reshape(means.shape) if "error" in table else None
-    return plot_smoothing(ratios, means, limits, sizes, errors=errors, axes=axes)
+    names = ("n_packed", "ratio", "overlap", "limit", *(["error"] if "error" in table else []))
+    size, ratio, *columns = numbers(table, *names, what="A transition by size")
+    (sizes, ratios), (means, limits, *errors) = _over({"size": size, "ratio": ratio}, *columns)
+    return plot_smoothing(ratios, means, limits, sizes, errors=errors[0] if errors else None, axes=axes)
 
 
 def panels_of(count: int, axes: Axes | None, what: str) -> tuple[Figure, list[Axes]]:
@@ -157,9 +199,10 @@ def panels_of(count: int, axes: Axes | None, what: str) -> tuple[Figure, list[Ax
 
 def edges(table: Columns, *, axes: Axes | None = None) -> Figure:
     """Draw the bulk's ends, means over seeds, and the eigenvalues of all features against samples."""
-    n, eigenvalues = grid_of(table, "eigenvalue")
+    what = "An edge by samples and seeds"
+    n, eigenvalues = grid_of(table, "eigenvalue", what=what)
     found, predicted = (
-        np.stack([grid_of(table, name)[1].mean(axis=(0, 2)) for name in names], axis=1)
+        np.stack([grid_of(table, name, what=what)[1].mean(axis=(0, 2)) for name in names], axis=1)
         for names in (("left", "right"), ("predicted_left", "predicted_right"))
     )
     return plot_edges(
@@ -167,7 +210,7 @@ def edges(table: Columns, *, axes: Axes | None = None) -> Figure:
         found,
         eigenvalues,
         predicted_edges=predicted,
-        predicted=grid_of(table, "predicted")[1],
+        predicted=grid_of(table, "predicted", what=what)[1],
         axes=axes,
     )
 
@@ -194,7 +237,7 @@ def densities(
         D, which panels then have n as a multiple of.
     axes : matplotlib Axes, optional
     """
-    n, grid, density = required(table, "n", "eigenvalue", "density", what="A density by samples")
+    n, grid, density = numbers(table, "n", "eigenvalue", "density", what="A density by samples")
     sizes = np.unique(n)
     if axes is None:
         figure = Figure(figsize=(8.0, 2.3 * len(sizes) + 1.0), layout="constrained")
@@ -242,9 +285,9 @@ def _share_legend(figure: Figure, panels: list[Axes]) -> None:
 def _places(table: Columns, tails: Columns | None, size: float) -> dict[str, Any]:
     """Return edges and eigenvalues of the first seed at a number of samples."""
     names = ("n", "seed", "left", "right", "predicted_left", "predicted_right", "eigenvalue", "predicted")
-    n, seed, *columns = required(table, *names, what="A density with its edges")
+    n, seed, *columns = numbers(table, *names, what="A density with its edges")
     left, right, low, high, eigenvalues, predicted = (
-        column[(n == size) & (seed == seed.min())].astype(np.float64) for column in columns
+        column[(n == size) & (seed == seed.min())] for column in columns
     )
     if not len(left):
         return {}
@@ -255,6 +298,6 @@ def _places(table: Columns, tails: Columns | None, size: float) -> dict[str, Any
         "expected": predicted,
     }
     if tails is not None:
-        sizes, seeds, others = required(tails, "n", "seed", "eigenvalue", what="A density with its tails")
+        sizes, seeds, others = numbers(tails, "n", "seed", "eigenvalue", what="A density with its tails")
         places["tails"] = others[(sizes == size) & (seeds == seed.min())]
     return places

@@ -8,6 +8,7 @@ import numpy as np
 
 from matfree_hier.figures.style import (
     GREY,
+    above_zero,
     figure_of,
     new_axes,
     plain_ticks,
@@ -95,7 +96,7 @@ def plot_transition(
     ValueError
         If shapes disagree.
     """
-    x, values = vector("n", n), _repeats(overlaps, len(vector("n", n)))
+    x, values = above_zero("n", n), _repeats(overlaps, len(vector("n", n)))
     axes = new_axes(axes)
     count = values.shape[2]
     band, colours = Band.of(values), sequence_colours(count)
@@ -223,7 +224,7 @@ def plot_smoothing(
     -------
     matplotlib Figure
     """
-    x = vector("ratios", ratios)
+    x = above_zero("ratios", ratios)
     means, limit = (np.asarray(values, dtype=np.float64) for values in (overlaps, limits))
     bars = np.full_like(means, np.nan) if errors is None else np.asarray(errors, dtype=np.float64)
     axes = new_axes(axes)
@@ -263,7 +264,7 @@ def leaves_zero(n: ArrayLike, curves: ArrayLike) -> Array:
     ndarray of float, shape (K,)
         Geometric mean over repeats; NaN for a feature that in one of them stays 0, or never is.
     """
-    x = np.asarray(n, dtype=np.float64)
+    x = above_zero("n", n)
     places = np.array(
         [[_leaves_zero(x, curve) for curve in repeat.T] for repeat in np.asarray(curves, dtype=np.float64)]
     )

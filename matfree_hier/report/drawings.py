@@ -11,10 +11,10 @@ from matfree_hier import figures
 from matfree_hier.figures import comparison_tables, tables
 from matfree_hier.report.runs import (
     Run,
+    density_of,
     history_of,
     n_packed_of,
     read_run,
-    required,
     scenario_of,
     spectrum_of,
     table_of,
@@ -119,10 +119,11 @@ def plot_errors(run: Run, *, axes: Axes | None = None) -> Figure:
     ----------
     run : path or mapping
         With a table of a line for each estimator and number of samples: ``estimator`` (or ``model``, or
-        ``variant``), ``n`` (or ``n_over_D``), ``relative_mse`` and, if known, ``sd``, its standard deviation
-        over seeds, and ``theory``. Each ``gamma``, if there are several, has a panel; for those below 1/2
-        the part explained, 1 - error, is drawn. Points that are not ``in_fit`` are open. With a group
-        ``table-laws``, as the bench's scaling has it, exponents are drawn too.
+        ``variant``), ``n`` (or ``n_over_D``), ``relative_mse`` and, if known, ``relative_mse_sd``, its
+        standard deviation over seeds (``sd`` will do in a table without ``overlap``), and ``theory``. Each
+        ``gamma``, if there are several, has a panel; for those below 1/2 the part explained, 1 - error, is
+        drawn. Points that are not ``in_fit`` are open. With a group ``table-laws``, as the bench's scaling
+        has it, exponents are drawn too.
     axes : matplotlib Axes, optional
         Where to draw, for a single gamma; a new Figure otherwise.
 
@@ -141,8 +142,8 @@ def plot_overlaps(run: Run, *, axes: Axes | None = None) -> Figure:
     Parameters
     ----------
     run : path or mapping
-        With a table as in `plot_errors`, with ``overlap`` in place of the error and, if known, ``recorded``
-        and ``recorded_sd``, what others found.
+        With a table as in `plot_errors`, with ``overlap`` and ``overlap_sd`` in place of the error and, if
+        known, ``recorded`` and ``recorded_sd``, what others found.
     axes : matplotlib Axes, optional
         Where to draw; a new Figure otherwise.
 
@@ -173,7 +174,8 @@ def plot_smoothing(run: Run, *, axes: Axes | None = None) -> Figure:
     groups = read_run(run)
     table, seeds = table_of(groups, "transition"), scenario_of(groups).get("seeds")
     if seeds and "deviation" in table:  # of one seed, as the bench has it
-        table = {**table, "error": np.asarray(table["deviation"]) / np.sqrt(seeds)}
+        (deviation,) = tables.numbers(table, "deviation", what="A transition by size")
+        table = {**table, "error": deviation / np.sqrt(seeds)}
     return tables.smoothing(table, axes=axes)
 
 
@@ -285,7 +287,7 @@ def plot_density(run: Run, *, axes: Axes | None = None) -> Figure:
             n_packed=n_packed_of(groups),
             axes=axes,
         )
-    found = required(groups, "density", "spectral density")
+    found = density_of(groups, "grid", "density", "standard_errors", "outliers")
     return figures.plot_density(
         found["grid"],
         found["density"],

@@ -28,7 +28,17 @@ from matfree_hier.report.drawings import (
     plot_spectrum,
     plot_times,
 )
-from matfree_hier.report.runs import Groups, history_of, read_run, record_of, scenario_of, spectrum_of
+from matfree_hier.report.runs import (
+    Groups,
+    complete,
+    density_of,
+    history_of,
+    read_run,
+    record_of,
+    required,
+    scenario_of,
+    spectrum_of,
+)
 from matfree_hier.status import RunFileError, Status
 from matfree_hier.store import RunFile
 from matfree_hier.wording import check_sentence, counted
@@ -55,7 +65,7 @@ def run_page(run: str | os.PathLike[str]) -> str:
         with RunFile(path, mode="r") as file:
             names = file.names()
     runs = {name: read_run(f"{path}::{name}") for name in names}
-    shown = {name: _sections(f"{path}::{name}", groups) for name, groups in runs.items()}
+    shown = {name: _shown(f"{path}::{name}", groups) for name, groups in runs.items()}
     if not any(shown.values()):
         held = sorted({group for groups in runs.values() for group in groups})
         msg = f"`{os.fspath(run)}` holds nothing to report; its groups are {', '.join(held)}."
@@ -70,6 +80,15 @@ def run_page(run: str | os.PathLike[str]) -> str:
     return page(f"matfree_hier: {os.path.basename(os.fspath(run))}", sections, made)
 
 
+def _shown(run: str, groups: Groups) -> list[Section]:
+    """Return the sections of a run, or say which run cannot be shown and why."""
+    try:
+        return _sections(run, groups)
+    except (RunFileError, ValueError) as error:
+        msg = f"`{run}`: {error}"
+        raise RunFileError(msg) from error
+
+
 def _sections(run: str, groups: Groups) -> list[Section]:
     if "model" in groups:
         return _fit_sections(run, groups)
@@ -78,16 +97,17 @@ def _sections(run: str, groups: Groups) -> list[Section]:
 
 def _fit_sections(run: str, groups: Groups) -> list[Section]:
     # Functions are not stored: where the link was one, nothing that is shown here calls it.
-    linked = groups["model"]["link"] == "callable"
+    linked = complete(groups["model"], "link", what="A fit")["link"] == "callable"
     model = HierarchicalSpectralRegressor.load(run, link=np.positive if linked else None)
-    report, made = model.report_, groups["model_provenance"]
+    report, made = model.report_, required(groups, "model_provenance", "provenance of its fit")
+    complete(made, "arguments", "seed", "fingerprint", what="The provenance of a fit")
     features = [
         {"feature": k, "weight": a, "slope": b, "largest products": _products(model, k)}
         for k, (a, b) in enumerate(zip(report.weights, report.slopes, strict=True))
     ]
-    tables = {"features": Table.of(features), "eigenpairs": _pairs(groups["model"]["spectrum"])}
+    tables = {"features": Table.of(features), "eigenpairs": _pairs(spectrum_of(groups))}
     if "held_out" in groups:
-        held_out = groups["held_out"]
+        held_out = complete(groups["held_out"], "n_rows", "r2", what="A score on held-out rows")
         scores = [{"model": name, "R^2": value} for name, value in held_out["r2"].items()]
         tables = {f"rows held out of the fit: {held_out['n_rows']}": Table.of(scores)} | tables
     asked = {name: value for name, value in made["arguments"].items() if name != "run_file"}  # this one
@@ -102,7 +122,13 @@ def _products(model: HierarchicalSpectralRegressor, k: int) -> str:
 
 
 def _solve_section(groups: Groups) -> Section:
-    spectrum = groups["spectrum"]
+    needed = ("status", "message", "n_passes", "method")
+    spectrum = complete(spectrum_of(groups), *needed, what="A spectrum")
+    if spectrum["status"] not in Status.__members__:
+        msg = (
+            f"A spectrum's `status` must be one of {', '.join(Status.__members__)}, got {spectrum['status']}."
+        )
+        raise RunFileError(msg)
     sentence = f"{Status[spectrum['status']].value} {spectrum['message']}".strip()
     lines = [
         sentence,
@@ -120,7 +146,9 @@ def _solve_section(groups: Groups) -> Section:
 def _asked(groups: Groups) -> Mapping[str, Any]:
     """Return the parameters of a solve or of the bench's main job."""
     if "spectrum_configuration" in groups:
-        configuration: Mapping[str, Any] = groups["spectrum_configuration"]["configuration"]
+        configuration: Mapping[str, Any] = complete(
+            groups["spectrum_configuration"], "configuration", what="A solve"
+        )["configuration"]
         return configuration
     made = groups.get("provenance", {})
     identity = {name: made[name] for name in ("seed", "fingerprint") if name in made}
@@ -133,7 +161,8 @@ def _recovery_section(groups: Groups) -> Section:
 
 
 def _density_section(groups: Groups) -> Section:
-    found = groups["density"]
+    found = density_of(groups, "bulk_edges", "outliers")
+    complete(found, "size", "n_passes", what="A spectral density")
     low, high = found["bulk_edges"]
     lines = [
         f"bulk from {low:.5g} to {high:.5g}; {counted(len(found['outliers']), 'outlier')}",
@@ -182,6 +211,8 @@ def _tried(draw: Callable[[Groups], Figure], groups: Groups) -> Figure | str:
         return draw(groups)
     except RunFileError as error:
         return str(error)
+    except ValueError as error:  # of what cannot be drawn, such as text for a number
+        return f"{draw.__name__}: {error}"
 
 
 _TABLE_FIGURES: Mapping[str, tuple[Callable[[Groups], Figure], tuple[str | tuple[str, ...], ...]]] = {
@@ -218,10 +249,12 @@ def _solve_figures(groups: Groups) -> dict[str, Figure]:
 
 def _pairs(spectrum: Mapping[str, Any]) -> Table:
     columns = {"eigenvalue": spectrum["eigenvalues"], "residual / ||C||": spectrum["residuals"]}
-    return Table.of(_rows({"rank": np.arange(1, len(columns["eigenvalue"]) + 1)} | columns))
+    return Table.of(_rows({"rank": np.arange(1, np.size(columns["eigenvalue"]) + 1)} | columns))
 
 
 def _rows(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
+    if any(map(np.size, columns.values())):  # a solve may have found nothing
+        tables.required(columns, what="A page")
     names = list(columns)
     return [dict(zip(names, line, strict=True)) for line in zip(*columns.values(), strict=True)]
 
@@ -234,9 +267,13 @@ def _versions(groups: Groups) -> dict[str, Any]:
         groups.get("provenance"),
     ):
         if made:
-            return {name: made[name] for name in ("created", "platform", "processor", "versions")}
+            return {
+                name: made[name] for name in ("created", "platform", "processor", "versions") if name in made
+            }
     record = record_of(groups)
     if record:
-        return {name: record[name] for name in ("processor", "cpus", "memory_gb", "versions")}
+        return {
+            name: record[name] for name in ("processor", "cpus", "memory_gb", "versions") if name in record
+        }
     versions = groups.get("about", {}).get("versions")
     return {"versions": versions} if versions else {}

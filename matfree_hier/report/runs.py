@@ -7,6 +7,8 @@ import os
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from matfree_hier.packing import n_packed
 from matfree_hier.result import History
 from matfree_hier.status import RunFileError
@@ -58,6 +60,25 @@ def required(groups: Groups, name: str, what: str) -> Mapping[str, Any]:
     return groups[name]
 
 
+def complete(group: Mapping[str, Any], *names: str, what: str) -> Mapping[str, Any]:
+    """Return a group that holds all of some values, or refuse it."""
+    for name in names:
+        if name not in group:
+            msg = f"{what} needs `{name}`; its group holds {', '.join(group) or 'nothing'}."
+            raise RunFileError(msg)
+    return group
+
+
+def arrays(group: Mapping[str, Any], *names: str, what: str, axes: int = 1) -> Mapping[str, Any]:
+    """Return a group that holds arrays of so many axes by some names, or refuse it."""
+    for name in names:
+        shape = np.shape(complete(group, name, what=what)[name])
+        if len(shape) != axes:
+            msg = f"{what} needs `{name}` with {axes} {'axis' if axes == 1 else 'axes'}, got shape {shape}."
+            raise RunFileError(msg)
+    return group
+
+
 def table_of(groups: Groups, what: str) -> Mapping[str, Any]:
     """Return the table of a run."""
     return required(groups, "table", f"table of {what}")
@@ -65,15 +86,26 @@ def table_of(groups: Groups, what: str) -> Mapping[str, Any]:
 
 def scenario_of(groups: Groups) -> dict[str, Any]:
     """Return the parameters that an experiment of the bench stores with its table."""
-    about = groups.get("about", {})
-    scenario: dict[str, Any] = json.loads(about["scenario"]) if "scenario" in about else {}
-    return scenario
+    return _parsed(groups, "scenario")
 
 
 def record_of(groups: Groups) -> dict[str, Any]:
     """Return the record of how an experiment of the bench was made, and what it checked."""
-    record: dict[str, Any] = json.loads(groups.get("about", {}).get("record", "{}"))
-    return record
+    return _parsed(groups, "record")
+
+
+def _parsed(groups: Groups, name: str) -> dict[str, Any]:
+    """Return what a text of the group ``about`` says; nothing without it."""
+    text = groups.get("about", {}).get(name, "{}")
+    try:
+        found = json.loads(text)
+    except (TypeError, ValueError) as error:
+        msg = f"`{name}` in the group `about` is not JSON: {error}."
+        raise RunFileError(msg) from error
+    if not isinstance(found, dict):
+        msg = f"`{name}` in the group `about` must hold names and values, got {text}."
+        raise RunFileError(msg)
+    return found
 
 
 def unit_of(groups: Groups) -> float | None:
@@ -99,18 +131,30 @@ def _size_of(groups: Groups) -> tuple[int, int] | None:
 def spectrum_of(groups: Groups) -> Mapping[str, Any]:
     """Return the eigenpairs of a fit or a solve."""
     if "model" in groups:
-        spectrum: Mapping[str, Any] = groups["model"]["spectrum"]
-        return spectrum
-    return required(groups, "spectrum", "spectrum")
+        spectrum = complete(groups["model"], "spectrum", what="A fit")["spectrum"]
+    else:
+        spectrum = required(groups, "spectrum", "spectrum")
+    return arrays(spectrum, "eigenvalues", "residuals", what="A spectrum")
+
+
+def density_of(groups: Groups, *names: str) -> Mapping[str, Any]:
+    """Return a spectral density that holds vectors by some names."""
+    return arrays(required(groups, "density", "spectral density"), *names, what="A spectral density")
 
 
 def history_of(groups: Groups) -> History:
     """Return the history of a fit's solve or of a solve."""
     for name in ("spectrum_history", "history"):
         if name in groups:
-            return History.from_arrays(groups[name])
+            return _history(groups[name])
     spectrum = spectrum_of(groups)
     prefix = "history_"
-    return History.from_arrays(
+    return _history(
         {name.removeprefix(prefix): values for name, values in spectrum.items() if name.startswith(prefix)}
     )
+
+
+def _history(group: Mapping[str, Any]) -> History:
+    what = "A history"
+    arrays(group, "passes", "seconds", "samples_per_second", what=what)
+    return History.from_arrays(arrays(group, "ritz_values", "residuals", what=what, axes=2))
