@@ -56,11 +56,12 @@ def test_a_band_is_the_range_of_few_repeats_and_quantiles_of_many():
     assert Band.text(1) == ""
 
 
-def test_bars_of_overlaps_stay_between_0_and_1():
+def test_bands_and_bars_of_overlaps_stay_between_0_and_1():
     repeats = np.array([[[0.0], [0.0]], [[0.0], [1.0]], [[1.0], [1.0]]])
-    for figure in (plot_transition(N[:2], repeats), plot_collapse([[1], [10]], repeats)):
-        segments = np.array(figure.axes[0].collections[0].get_segments())
-        assert (segments[:, :, 1].min(), segments[:, :, 1].max()) == (0.0, 1.0)
+    (band,) = plot_transition(N[:2], repeats).axes[0].collections
+    (bars,) = plot_collapse([[1], [10]], repeats).axes[0].collections
+    for points in (*band.get_paths(), *bars.get_paths()):
+        assert (points.vertices[:, 1].min(), points.vertices[:, 1].max()) == (0.0, 1.0)
 
 
 def test_a_transition_draws_the_mean_of_each_feature_and_names_some_of_many():

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 _NAMED = 6  # curves that a legend names one by one; of more, some
 _MANY = 20  # repeats, from which quantiles say more than the range
-_SHIFT = 0.012  # of a log axis, between the bars of neighbouring features
 
 
 class Band(NamedTuple):
@@ -73,7 +72,7 @@ def plot_transition(
     n : array_like of float, shape (m,)
         Numbers of samples, increasing.
     overlaps : array_like of float, shape (s, m, K)
-        Of s repeats at each n, for K features in their own order. Bars are their range, from 20 repeats on
+        Of s repeats at each n, for K features in their own order. Shaded is their range, from 20 repeats on
         from 5 to 95 %.
     predicted : tuple of array_like, shapes (m',) and (m', K), optional
         Numbers of samples and the overlaps that theory expects there, drawn as dashed lines; as crosses at a
@@ -104,11 +103,7 @@ def plot_transition(
         label = f"feature {k + 1}" if _is_named(k, count) else None
         axes.plot(x, band.mean[:, k], "o-", color=colour, markersize=3.5, linewidth=1.2, label=label)
         if len(values) > 1:
-            shifted = x * np.exp(_SHIFT * np.log(max(x[-1] / x[0], 10.0)) * (k - (count - 1) / 2) / 2)
-            axes.errorbar(
-                shifted, band.mean[:, k], band.reach[:, :, k], fmt="none", ecolor=colour, elinewidth=0.8,
-                alpha=0.7,
-            )  # fmt: skip
+            axes.fill_between(x, band.low[:, k], band.high[:, k], color=colour, alpha=0.15, linewidth=0)
     if predicted is not None:
         places, curves = vector("predicted", predicted[0]), np.asarray(predicted[1], dtype=np.float64)
         form = "--" if len(places) > 1 else "x"
@@ -149,7 +144,7 @@ def plot_collapse(
     ratios : array_like of float, shape (m, K)
         n / n_k.
     overlaps : array_like of float, shape (s, m, K)
-        Of s repeats; bars as in `plot_transition`.
+        Of s repeats; bars are the ranges of `plot_transition`.
     predicted : array_like of float, shape (m, K), optional
         Overlaps that theory expects at this size, drawn as dashed lines; as crosses at a single n.
     scale : tuple of float and str, optional
