@@ -208,7 +208,7 @@ def _run_all(grid: Grid, options: Options) -> list[str]:
     totals: dict[str, dict[str, Any]] = {}
     for name, case in options.cases.items():
         try:
-            with _kernel_threads(_threads(options)):
+            with kernel_threads(_threads(options)):
                 entries, record = _computed(grid, name, case, options)
             summary = grid.summarise(case, entries)
         except (_NoResultError, MemoryError) as error:
@@ -396,7 +396,8 @@ def _threads(options: Options) -> int:
 
 
 @contextmanager
-def _kernel_threads(threads: int) -> Iterator[None]:
+def kernel_threads(threads: int) -> Iterator[None]:
+    """Run the kernels on so many threads."""
     before = numba.get_num_threads()
     numba.set_num_threads(threads)
     try:
