@@ -32,7 +32,7 @@ from matfree_hier.bench.record import (
     write_about,
 )
 from matfree_hier.bench.revision import code_digest, package_digest
-from matfree_hier.page import Section, Table, how_made, page
+from matfree_hier.page import Section, Table, how_made, page, rows_of
 from matfree_hier.progress import GridProgress
 from matfree_hier.status import NotConverged, Status
 from matfree_hier.store import RunFile
@@ -149,11 +149,6 @@ class Grid:
 def columns_of(rows: Sequence[Row]) -> dict[str, Any]:
     """Return a table by columns, as run files and `matfree_hier.report` have it."""
     return {name: np.array([row[name] for row in rows]) for name in rows[0]}
-
-
-def rows_of(columns: Mapping[str, Any]) -> list[Row]:
-    """Return the lines of a table that `columns_of` was called on."""
-    return [dict(zip(columns, line, strict=True)) for line in zip(*columns.values(), strict=True)]
 
 
 def solved(result: EigenResult) -> EigenResult:
@@ -363,7 +358,7 @@ def _stored_section(grid: Grid, name: str, options: Options) -> Section | None:
     """
     # Not for the processes of measurements, which import this module: they would load the estimator.
     from matfree_hier.report.pages import table_figures
-    from matfree_hier.report.runs import record_of
+    from matfree_hier.report.runs import further_tables, record_of
 
     with RunFile(_run_file(grid, options), name, mode="r") as run:
         groups = {group: run.load(group) for group in run.groups() if not group.startswith(ENTRY)}
@@ -372,11 +367,7 @@ def _stored_section(grid: Grid, name: str, options: Options) -> Section | None:
         return None
     figures, notes = table_figures(groups)
     lines = json.loads(groups[ABOUT].get("lines", "[]"))
-    tables = {
-        group.removeprefix(f"{TABLE}-"): rows_of(columns)
-        for group, columns in groups.items()
-        if group.startswith(f"{TABLE}-")
-    }
+    tables = {name: rows_of(columns) for name, columns in further_tables(groups).items()}
     summary = Summary(rows_of(groups[TABLE]), [*lines, *notes], figures=figures, tables=tables)
     return _section(name, record["parameters"], summary, record)
 

@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 
 from matfree_hier import packing, report, theory
 from matfree_hier.bench.experiment import format_table
-from matfree_hier.bench.grid import Check, Entry, Grid, Summary, run_grid, solved
+from matfree_hier.bench.grid import Check, Entry, Grid, Summary, columns_of, run_grid, solved
 from matfree_hier.bench.measure import to_json
 from matfree_hier.eigen import top_eigenpairs
 from matfree_hier.labels import input_sizes
@@ -134,7 +134,7 @@ def table(entries: list[Entry]) -> list[dict[str, Any]]:
 def summarise(case: Case, entries: list[Entry]) -> Summary:
     """Return the table of all overlaps, the distances to theory, and the figure."""
     rows = table(entries)
-    columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    columns = columns_of(rows)
     n, found = grid_of(columns, "overlap")
     size = n_packed(case)
     mean, predicted, law = (
@@ -179,13 +179,13 @@ def _where(case: Case) -> str:
     return f"n/D >= {case.get('compared_from', 0.0):g}"
 
 
-def _distances(case: Case, bound: str, theory: str, mean: Array, predicted: Array) -> list[Check]:
+def _distances(case: Case, bound: str, expected: str, mean: Array, predicted: Array) -> list[Check]:
     """Return how far mean overlaps (m, K) may be from those of a theory, if the scenario asks by `bound`."""
     if bound not in case:
         return []
     least = case.get("compared_overlap", 0.0)
     distance = np.abs(mean - predicted)[predicted >= least]
-    what = f"largest |mean overlap - {theory}|, {_where(case)}"
+    what = f"largest |mean overlap - {expected}|, {_where(case)}"
     if least:
         what += f", features predicted above {least:g}"
     return [Check(what, float(distance.max(initial=0.0)), case[bound])]

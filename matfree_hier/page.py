@@ -108,6 +108,11 @@ def page(title: str, sections: Sequence[Section], about: Mapping[str, Any]) -> s
     )
 
 
+def rows_of(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the lines of a table of columns of one length."""
+    return [dict(zip(columns, line, strict=True)) for line in zip(*columns.values(), strict=True)]
+
+
 def how_made(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is shown of the record of how a result of the bench was made, among its parameters."""
     names = ("presets", "first_seed", "computed", "seconds", "processor_seconds", "threads", "processor")

@@ -14,7 +14,7 @@ from matfree_hier import figures
 from matfree_hier.estimator import HierarchicalSpectralRegressor
 from matfree_hier.figures import comparison_tables, tables
 from matfree_hier.packing import product_text
-from matfree_hier.page import Section, Table, how_made, page
+from matfree_hier.page import Section, Table, how_made, page, rows_of
 from matfree_hier.report.drawings import (
     plot_collapse,
     plot_density,
@@ -32,6 +32,7 @@ from matfree_hier.report.runs import (
     Groups,
     complete,
     density_of,
+    further_tables,
     history_of,
     read_run,
     record_of,
@@ -184,11 +185,7 @@ def _table_section(groups: Groups) -> Section:
         [(check_sentence(**check), check["met"]) for check in record.get("checks", ())],
         figures=drawn,
         tables={"results": Table.of(_rows(table))}
-        | {
-            name.removeprefix("table-"): Table.of(_rows(further))
-            for name, further in groups.items()
-            if name.startswith("table-")
-        },
+        | {name: Table.of(_rows(further)) for name, further in further_tables(groups).items()},
     )
 
 
@@ -255,8 +252,7 @@ def _pairs(spectrum: Mapping[str, Any]) -> Table:
 def _rows(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
     if any(map(np.size, columns.values())):  # a solve may have found nothing
         tables.required(columns, what="A page")
-    names = list(columns)
-    return [dict(zip(names, line, strict=True)) for line in zip(*columns.values(), strict=True)]
+    return rows_of(columns)
 
 
 def _versions(groups: Groups) -> dict[str, Any]:

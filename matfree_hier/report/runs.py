@@ -84,6 +84,12 @@ def table_of(groups: Groups, what: str) -> Mapping[str, Any]:
     return required(groups, "table", f"table of {what}")
 
 
+def further_tables(groups: Groups) -> dict[str, Mapping[str, Any]]:
+    """Return the tables that an experiment of the bench stores beside its first one, by name."""
+    prefix = "table-"
+    return {name.removeprefix(prefix): table for name, table in groups.items() if name.startswith(prefix)}
+
+
 def scenario_of(groups: Groups) -> dict[str, Any]:
     """Return the parameters that an experiment of the bench stores with its table."""
     return _parsed(groups, "scenario")
